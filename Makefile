@@ -1,0 +1,80 @@
+# Everything here makes its own environment in .venv; Python >= 3.11, make and a C library are all that must be there.
+.DEFAULT_GOAL := help
+.DELETE_ON_ERROR:
+.PHONY: help demo test check fix ci-full clean
+unexport PYTHONPATH PYTHONHOME
+
+# Interpreters to try, in this order; or name yours: make demo PYTHON=/opt/python3.13/bin/python3
+PYTHON ?= python3 python python3.14 python3.13 python3.12 python3.11
+VENV   := .venv
+BIN    := $(VENV)/bin
+# --no-compile: what is never imported need not be compiled; nearly halves the time of an installation.
+PIP    := $(BIN)/python -m pip --disable-pip-version-check --no-input install --quiet --no-compile --prefer-binary
+# What makes an editable installation out of date: its metadata, or a backend or transport more.
+SOURCES := pyproject.toml $(wildcard backends/*/__init__.py transports/*/__init__.py)
+
+# The CPU build of torch. On Linux only a wheel index that has it will do: plain torch brings gigabytes of CUDA.
+ifeq ($(shell uname -s),Darwin)
+TORCH ?= torch==2.13.0
+else
+TORCH ?= torch==2.13.0+cpu
+endif
+
+# More arguments, e.g. make demo DEMO_ARGS="--region NC_000932:108001-130600", make test PYTEST_ARGS="tests/core -x"
+DEMO_ARGS   ?=
+PYTEST_ARGS ?=
+
+help: ## list the targets
+	@sed -n 's/^\([a-z-]*\):.*## /make \1@/p' Makefile | while IFS=@ read -r target what; do printf '%-14s %s\n' "$$target" "$$what"; done
+
+demo: $(VENV)/.demo ## find the repeats of a real genome by exact attention; writes demo-output/
+	$(BIN)/ringcore genome examples/data/NC_000932.fa.gz --out demo-output $(DEMO_ARGS)
+
+test: $(VENV)/.test ## run the tests, the doctests too, but for the slow ones
+	$(BIN)/python -m pytest -m "not slow and not gpu" $(PYTEST_ARGS)
+
+check: $(VENV)/.test ## lint, formatting, types
+	$(BIN)/ruff check .
+	$(BIN)/ruff format --check .
+	$(BIN)/mypy
+
+fix: $(VENV)/.test ## format the code and correct what the linter can
+	$(BIN)/ruff check --fix .
+	$(BIN)/ruff format .
+
+ci-full: check ## everything, slow tests and long hypothesis runs too; takes hours
+	HYPOTHESIS_PROFILE=slow $(BIN)/python -m pytest -m "not gpu" --timeout=7200 $(PYTEST_ARGS)
+	$(MAKE) demo
+
+clean: ## remove environments, caches and outputs
+	rm -rf $(VENV) build dist *.egg-info demo-output .hypothesis .mypy_cache .pytest_cache .ruff_cache
+	find . -name __pycache__ -type d -prune -exec rm -rf {} +
+
+$(VENV)/.made:
+	@for python in $(PYTHON); do \
+	  if "$$python" -c 'import sys, ensurepip, venv; sys.exit(sys.version_info < (3, 11))' 2>/dev/null; then \
+	    echo "making $(VENV) with $$("$$python" --version) ($$(command -v "$$python"))"; \
+	    "$$python" -m venv --clear $(VENV) && touch $@; exit $$?; \
+	  fi; \
+	done; \
+	echo "ringcore must have Python 3.11 or newer, with the module venv. Got:" >&2; \
+	for python in $(PYTHON); do \
+	  if command -v "$$python" >/dev/null; then \
+	    echo "  $$(command -v "$$python"): $$("$$python" --version 2>&1 | head -n 1)" >&2; \
+	  fi; \
+	done; \
+	echo "Install one (Debian, Ubuntu: apt install python3-venv), or name yours: make ... PYTHON=/path/to/python3" >&2; \
+	exit 1
+
+# What the demo needs, and no more: it has to start soon.
+$(VENV)/.demo: $(VENV)/.made $(SOURCES)
+	@echo "installing ringcore[cli] into $(VENV)"
+	@$(PIP) --editable ".[cli]"
+	@touch $@
+
+# Holds all of the demo's, so the demo need not install again after it.
+$(VENV)/.test: $(VENV)/.made $(SOURCES)
+	@echo "installing ringcore[cli,test,dev] into $(VENV)"
+	@$(PIP) --editable ".[cli,test,dev]"
+	@$(PIP) "$(TORCH)" || echo "no $(TORCH) to be had: the tests of torch will be skipped"
+	@touch $(VENV)/.demo $@

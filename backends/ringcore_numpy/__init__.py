@@ -1,0 +1,63 @@
+"""Attention kernels for NumPy arrays: tiled, in place, on all cores."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+from ringcore import wire
+from ringcore.partial import Partial
+from ringcore.protocols import Array, ArraySpec, Grads, Stats, Wire
+from ringcore.step import Step
+from ringcore_numpy.backward import attend_backward
+from ringcore_numpy.forward import attend
+
+__all__ = ["NumpyBackend", "backend"]
+
+
+@dataclass(frozen=True)
+class NumpyBackend:
+    """See `ringcore.protocols.Backend`.
+
+    Parameters
+    ----------
+    tile : (int, int)
+        Rows and columns of a score tile.
+    """
+
+    tile: tuple[int, int] = (512, 512)
+    name: str = "numpy"
+
+    def attend(self, q: Array, k: Array, v: Array, step: Step, into: Partial | None) -> Partial:
+        """Merge attention over one key shard into a partial, which is written to."""
+        return attend(q, k, v, step, into, self.tile)
+
+    def attend_backward(
+        self,
+        q: Array,
+        k: Array,
+        v: Array,
+        out: Array | None,
+        dout: Array,
+        stats: Stats,
+        delta: Array,
+        step: Step,
+        into: Grads | None,
+    ) -> Grads:
+        """Add one step's gradients to ``into``, which is written to; ``out`` is not needed."""
+        return attend_backward(q, k, v, dout, stats, delta, step, into, self.tile)
+
+    def pack(self, arrays: Sequence[Array]) -> Wire:
+        """One contiguous buffer with a copy of all arrays."""
+        return wire.pack(arrays)
+
+    def blank(self, specs: Sequence[ArraySpec]) -> Wire:
+        """A fresh buffer to receive into."""
+        return wire.blank(specs)
+
+    def unpack(self, wire_: Wire, like: Array) -> tuple[Array, ...]:
+        """Views of the buffer."""
+        return wire.unpack(wire_)
+
+
+backend = NumpyBackend()

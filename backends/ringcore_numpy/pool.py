@@ -1,0 +1,109 @@
+"""The cores: tasks on a pool of threads, with BLAS kept to one thread in each.
+
+A pool over independent tiles keeps all cores busy where BLAS's own threads would meet at a barrier
+after every product. The number of workers is the number of threads that the caller lets BLAS use
+(OMP_NUM_THREADS and the like, threadpoolctl): nothing else needs to be set.
+"""
+
+from __future__ import annotations
+
+import os
+import threading
+from collections.abc import Callable, Iterator, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import contextmanager
+
+import numpy as np
+from threadpoolctl import ThreadpoolController
+
+Task = Callable[[], None]
+
+
+class Cores:
+    """The process's compute threads. BLAS's thread count is process-wide, so there is one of these."""
+
+    def __init__(self) -> None:
+        self._lock = threading.Lock()
+        self._users = 0
+        self._threads = 1
+        self._controller: ThreadpoolController | None = None
+        self._limit: ThreadpoolController | None = None
+        self._executor: ThreadPoolExecutor | None = None
+        self._size = 0
+
+    def run(self, tasks: Sequence[Task]) -> None:
+        """Run independent tasks on all cores; the first exception is raised when all have ended."""
+        with self._single_threaded_blas() as threads:
+            if threads == 1 or len(tasks) <= 1:
+                _work(iter(tasks), threading.Lock())
+                return
+            queue, lock = iter(tasks), threading.Lock()
+            workers = min(threads, len(tasks))
+            futures = [self._pool(threads).submit(_work, queue, lock) for _ in range(workers)]
+            errors = [future.exception() for future in futures]
+        for error in errors:
+            if error is not None:
+                raise error
+
+    def threads(self) -> int:
+        """How many tasks run at a time."""
+        with self._single_threaded_blas() as threads:
+            return threads
+
+    @contextmanager
+    def _single_threaded_blas(self) -> Iterator[int]:
+        """Limit BLAS from the first user in to the last one out, who restores the caller's setting.
+
+        Ranks that are threads of one process come and go at different times: had each restored what
+        it found, the last one would leave the limit behind.
+        """
+        with self._lock:
+            if self._users == 0:
+                if self._controller is None:
+                    self._controller = ThreadpoolController()
+                blas = self._controller.select(user_api="blas")
+                counts = [library["num_threads"] for library in blas.info()]
+                self._threads = max(counts, default=available_cores())
+                self._limit = blas.limit(limits=1)
+            self._users += 1
+            threads = self._threads
+        try:
+            yield threads
+        finally:
+            with self._lock:
+                self._users -= 1
+                if self._users == 0 and self._limit is not None:
+                    self._limit.restore_original_limits()
+
+    def _pool(self, threads: int) -> ThreadPoolExecutor:
+        with self._lock:
+            if self._executor is None or self._size < threads:
+                self._executor, self._size = ThreadPoolExecutor(threads, "ringcore-numpy"), threads
+            return self._executor
+
+    def forget(self) -> None:
+        """In a forked child: the threads of the parent are not there."""
+        self._executor, self._users, self._lock = None, 0, threading.Lock()
+
+
+def available_cores() -> int:
+    """Cores that this process may run on."""
+    if hasattr(os, "sched_getaffinity"):
+        return len(os.sched_getaffinity(0))
+    return os.cpu_count() or 1
+
+
+def _work(queue: Iterator[Task], lock: threading.Lock) -> None:
+    """Take tasks until none is left. Which worker takes which does not change any number."""
+    with np.errstate(all="ignore"):
+        while True:
+            with lock:
+                task = next(queue, None)
+            if task is None:
+                return
+            task()
+
+
+cores = Cores()
+if hasattr(os, "register_at_fork"):
+    os.register_at_fork(after_in_child=cores.forget)

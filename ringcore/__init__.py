@@ -1,0 +1,28 @@
+"""Exact attention and feedforward layers over one sequence that is spread over many processes."""
+
+from ringcore.attention import Residuals, attention, attention_backward, attention_vjp
+from ringcore.collectives import reshard
+from ringcore.errors import PeerFailed, PeerTimeout, RingError
+from ringcore.feedforward import FeedForward, feedforward, feedforward_vjp
+from ringcore.layout import Layout
+from ringcore.mask import (
+    Mask,
+    causal,
+    dense,
+    documents,
+    full,
+    global_tokens,
+    keys,
+    padding,
+    prefix,
+    window,
+)
+from ringcore.meter import Meter
+from ringcore.protocols import Stats
+from ringcore.ring import Ring, run_ranks
+
+__all__ = [
+    "FeedForward", "Layout", "Mask", "Meter", "PeerFailed", "PeerTimeout", "Residuals", "Ring", "RingError", "Stats",
+    "attention", "attention_backward", "attention_vjp", "causal", "dense", "documents", "feedforward",
+    "feedforward_vjp", "full", "global_tokens", "keys", "padding", "prefix", "reshard", "run_ranks", "window",
+]

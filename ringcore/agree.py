@@ -1,0 +1,86 @@
+"""Collective argument checks: every rank raises the same error, before any data moves.
+
+A call that raises on one rank only would leave the others waiting. So each rank first tells all
+others what it was called with, or what is wrong with it; then all know the same and act the same.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable, Mapping
+from typing import TypeVar
+
+from ringcore.protocols import Transport
+
+_ERRORS: dict[str, type[Exception]] = {
+    kind.__name__: kind for kind in (ValueError, TypeError, IndexError, OverflowError)
+}
+
+T = TypeVar("T")
+
+
+def agree(
+    transport: Transport,
+    timeout: float,
+    check: Callable[[], T],
+    facts: Callable[[T], Mapping[str, str]],
+    local: Callable[[T], object] = lambda _: None,
+) -> tuple[T, list[object]]:
+    """Run a check on every rank and compare what the calls must have in common. Collective.
+
+    Parameters
+    ----------
+    transport : Transport
+        Of the ranks that take part.
+    timeout : float
+        Seconds to wait for the others.
+    check : callable
+        Validates this rank's arguments; may raise ValueError, TypeError or a subclass.
+    facts : callable
+        What must be equal on all ranks, by name, from the result of the check.
+    local : callable, optional
+        What every rank shall know of every other, as JSON; may differ.
+
+    Returns
+    -------
+    checked
+        The result of this rank's check.
+    list
+        The ``local`` of each rank.
+
+    Raises
+    ------
+    ValueError, TypeError
+        On every rank alike: the error of the lowest rank that failed, or the first difference.
+    """
+    try:
+        checked, error = check(), None
+    except tuple(_ERRORS.values()) as raised:
+        if transport.size == 1:
+            raise
+        error = raised
+    if error is not None:
+        message: dict[str, object] = {"error": [_kind(error), str(error)]}
+    else:
+        message = {"facts": dict(facts(checked)), "local": local(checked)}
+    if transport.size == 1:
+        return checked, [message["local"]]
+    gathered = transport.allgather_bytes(json.dumps(message).encode(), timeout)
+    reports = [json.loads(report) for report in gathered]
+    for rank, report in enumerate(reports):
+        if "error" in report:
+            kind, text = report["error"]
+            raise _ERRORS[kind](f"{text} (on rank {rank} of {transport.size})") from error
+    for name in reports[0]["facts"]:
+        for rank, report in enumerate(reports):
+            here, there = reports[0]["facts"][name], report["facts"].get(name)
+            if here != there:
+                raise ValueError(
+                    f"all ranks must pass the same {name}. Rank 0 passed {here}, rank {rank} {there}. "
+                    "Make the call with equal arguments on every rank; only the arrays' rows differ."
+                )
+    return checked, [report["local"] for report in reports]
+
+
+def _kind(error: Exception) -> str:
+    return next(name for name, kind in _ERRORS.items() if isinstance(error, kind))

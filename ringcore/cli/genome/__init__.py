@@ -1,0 +1,12 @@
+"""``ringcore genome``: where does a genome repeat itself, on either strand, however far apart?
+
+One attention call with no trained weights answers it; docs/genome.md has the formula. One idea a module:
+
+- `fasta`, `region`: what is read, and which part of it is looked at
+- `settings`: context and sharpness, from the number of bases
+- `encode`: bases as one-hot contexts, positions as signs
+- `attend`: what every rank does; the only module that talks to other ranks
+- `repeats`: partners of single positions become maximal exact matches
+- `estimate`, `progress`: how long it takes
+- `report`, `plot`, `screen`, `files`: what comes out
+"""

@@ -1,0 +1,148 @@
+"""map.png: bits along the genome above a dot plot of repeats against their partners."""
+
+from __future__ import annotations
+
+import io
+import math
+from collections.abc import Sequence
+
+import numpy as np
+from matplotlib.axes import Axes
+from matplotlib.backends.backend_agg import FigureCanvasAgg
+from matplotlib.collections import LineCollection
+from matplotlib.figure import Figure, SubFigure
+from matplotlib.lines import Line2D
+from matplotlib.ticker import FuncFormatter, MaxNLocator
+from numpy.typing import NDArray
+
+from ringcore.cli.genome.analysis import Analysis
+
+MOST_RECORDS = 9
+"""A picture shows at most so many records, the longest ones."""
+
+# Okabe and Ito's colours, told apart by colour-blind readers as well.
+SAME, REVERSE, PALINDROME, INK, FAINT = "#0072B2", "#D55E00", "#009E73", "#333333", "#C8C8C8"
+
+
+def picture(analyses: Sequence[Analysis]) -> bytes:
+    """The picture as PNG, one panel a record."""
+    shown = sorted(analyses, key=lambda analysis: -analysis.record.codes.size)[:MOST_RECORDS]
+    columns = math.ceil(math.sqrt(len(shown)))
+    rows = math.ceil(len(shown) / columns)
+    width = 9.0 if len(shown) == 1 else 6.5
+    figure = Figure(figsize=(columns * width, rows * width * 1.27), dpi=150, layout="constrained")
+    FigureCanvasAgg(figure)
+    panels = np.ravel(figure.subfigures(rows, columns))
+    for panel, analysis in zip(panels, shown, strict=False):
+        _panel(panel, analysis)
+    file = io.BytesIO()
+    figure.savefig(file, format="png", facecolor="white")
+    return file.getvalue()
+
+
+def smoothed(bits: NDArray[np.float32], windows: int = 400) -> tuple[NDArray[np.float64], NDArray[np.float64]]:
+    """Mean bits in at most ``windows`` equal stretches: (middles, means), NaN where no base is known."""
+    width = max(1, math.ceil(bits.size / windows))
+    edges = np.arange(0, bits.size, width)
+    known = ~np.isnan(bits)
+    count = np.add.reduceat(known.astype(np.float64), edges)
+    total = np.add.reduceat(np.where(known, bits, 0).astype(np.float64), edges)
+    with np.errstate(invalid="ignore"):
+        means = total / count
+    return (edges + np.minimum(edges + width, bits.size)) / 2, means
+
+
+def _panel(panel: SubFigure, analysis: Analysis) -> None:
+    record, asked = analysis.record, analysis.settings
+    bits_axes, dots = panel.subplots(2, 1, sharex=True, height_ratios=[1, 4.6])
+    _bits(bits_axes, analysis)
+    _dots(dots, analysis)
+    panel.suptitle(
+        f"{record.name}: where it repeats itself\n", fontsize=15, fontweight="bold", color=INK, ha="center"
+    )
+    bits_axes.set_title(
+        f"{record.codes.size:,} bases, {len(analysis.repeats):,} exact repeats; attention with a context of "
+        f"{asked.context} bases, sharpness {asked.sharpness:g}",
+        fontsize=10, color=INK,
+    )  # fmt: skip
+
+
+def _bits(axes: Axes, analysis: Analysis) -> None:
+    middles, means = smoothed(analysis.echo.bits)
+    x = middles + analysis.record.offset
+    axes.fill_between(x, means, color=INK, alpha=0.12, linewidth=0, step="mid")
+    axes.step(x, means, where="mid", color=INK, linewidth=0.9)
+    axes.axhline(2, color=FAINT, linewidth=0.8, linestyle=(0, (4, 3)), zorder=0)
+    axes.set_ylim(0, max(2.3, 1.08 * float(np.nanmax(means, initial=0))))
+    axes.set_yticks([0, 1, 2])
+    axes.set_ylabel("bits per base", color=INK)
+    axes.tick_params(labelbottom=False)
+    _bare(axes)
+
+
+def _dots(axes: Axes, analysis: Analysis) -> None:
+    found, offset = analysis.repeats, analysis.record.offset
+    low, high = offset, offset + analysis.record.codes.size
+    axes.plot([low, high], [low, high], color=FAINT, linewidth=0.8, zorder=0)
+    handles = []
+    for label, colour, chosen in (
+        ("same strand", SAME, ~found.reverse),
+        ("reverse complement", REVERSE, found.reverse & ~found.palindrome),
+        ("palindrome", PALINDROME, found.palindrome),
+    ):
+        segments = _segments(analysis, np.flatnonzero(chosen))
+        axes.add_collection(
+            LineCollection(segments, colors=colour, linewidths=2.4, capstyle="round"), autolim=False
+        )
+        handles.append(Line2D([], [], color=colour, linewidth=2.4, label=f"{label} ({chosen.sum():,})"))
+    axes.set_xlim(low, high)
+    axes.set_ylim(low, high)
+    axes.set_aspect("equal")
+    for axis in (axes.xaxis, axes.yaxis):
+        axis.set_major_locator(MaxNLocator(8, steps=[1, 2, 5, 10], integer=True))
+        axis.set_major_formatter(FuncFormatter(_place))
+    axes.set_xlabel("position", color=INK)
+    axes.set_ylabel("position of the copy", color=INK)
+    axes.grid(color=FAINT, linewidth=0.4, alpha=0.6)
+    axes.set_axisbelow(True)
+    axes.legend(handles=handles, loc="upper center", bbox_to_anchor=(0.5, -0.09), ncols=3, frameon=False)
+    _name_longest(axes, analysis)
+    _bare(axes)
+
+
+def _segments(analysis: Analysis, chosen: NDArray[np.intp]) -> NDArray[np.float64]:
+    """Line segments ((x0, y0), (x1, y1)) of repeats, and their mirror images across the diagonal."""
+    found, offset = analysis.repeats, analysis.record.offset
+    x0, x1 = found.start[chosen], found.end[chosen]
+    reverse = found.reverse[chosen]
+    y0 = np.where(reverse, found.partner_end[chosen], found.partner_start[chosen])
+    y1 = np.where(reverse, found.partner_start[chosen], found.partner_end[chosen])
+    lines = np.stack([np.stack([x0, y0], axis=1), np.stack([x1, y1], axis=1)], axis=1)
+    return np.concatenate([lines, lines[:, :, ::-1]]).astype(np.float64) + offset
+
+
+def _name_longest(axes: Axes, analysis: Analysis) -> None:
+    """Write its length beside the longest repeat, if it is long enough to be seen as a line."""
+    found, bases = analysis.repeats, analysis.record.codes.size
+    if not len(found) or found.length.max() < bases / 50:
+        return
+    i = int(analysis.longest_first[0])
+    x = (found.start[i] + found.end[i]) / 2 + analysis.record.offset
+    y = (found.partner_start[i] + found.partner_end[i]) / 2 + analysis.record.offset
+    axes.annotate(
+        f"{found.length[i]:,} bases", (x, y), xytext=(-10, -10), textcoords="offset points",
+        ha="right", va="top", fontsize=10, color=INK,
+    )  # fmt: skip
+
+
+def _place(position: float, _tick: int) -> str:
+    for size, unit in ((1e6, "Mb"), (1e3, "kb")):
+        if abs(position) >= size:
+            return f"{position / size:g} {unit}"
+    return f"{position:g}"
+
+
+def _bare(axes: Axes) -> None:
+    axes.spines[["top", "right"]].set_visible(False)
+    axes.spines[["left", "bottom"]].set_color(FAINT)
+    axes.tick_params(color=FAINT, labelcolor=INK)

@@ -1,0 +1,44 @@
+"""Which dtype accumulates for which, told by name so that bfloat16 works without a common type."""
+
+from __future__ import annotations
+
+from ringcore.protocols import Array
+
+_ACCUMULATES = {"float64": "float64", "float32": "float32", "float16": "float32", "bfloat16": "float32"}
+_UNIT_ROUNDOFF = {"float64": 2.0**-53, "float32": 2.0**-24, "float16": 2.0**-11, "bfloat16": 2.0**-8}
+
+
+def dtype_name(dtype: object) -> str:
+    """'float32' for the float32 of any array library.
+
+    Examples
+    --------
+    >>> import numpy as np
+    >>> dtype_name(np.dtype("float32")), dtype_name(np.float16)
+    ('float32', 'float16')
+    """
+    name = getattr(dtype, "name", None) or getattr(dtype, "__name__", None) or str(dtype)
+    return str(name).rpartition(".")[2]
+
+
+def is_supported(dtype: object) -> bool:
+    """Whether attention computes in this dtype: float64, float32, float16, bfloat16."""
+    return dtype_name(dtype) in _ACCUMULATES
+
+
+def accumulation_name(dtype: object) -> str:
+    """Name of the dtype that sums are kept in: float64 for float64, else float32."""
+    return _ACCUMULATES[dtype_name(dtype)]
+
+
+def accumulation_dtype(xp: Array, dtype: object) -> Array:
+    """The accumulation dtype as an object of the namespace ``xp``."""
+    return getattr(xp, accumulation_name(dtype))
+
+
+def unit_roundoff(dtype: object) -> float:
+    """Largest relative error of one rounding to nearest: 2**-24 for float32.
+
+    Reference: N. J. Higham, *Accuracy and Stability of Numerical Algorithms*, 2nd ed., section 2.1.
+    """
+    return _UNIT_ROUNDOFF[dtype_name(dtype)]

@@ -1,0 +1,178 @@
+"""The two seams: what a backend and a transport must offer, and the records that cross them.
+
+A backend knows one array library and nothing of ranks; a transport moves bytes between ranks
+and knows nothing of arrays. The ring driver is the only code that holds both.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING, Any, NamedTuple, Protocol, runtime_checkable
+
+if TYPE_CHECKING:
+    from ringcore.partial import Partial
+    from ringcore.step import Step
+
+Array = Any
+"""An array of any library that follows the array API standard; shapes are in the docstrings."""
+
+
+class ArraySpec(NamedTuple):
+    """Shape and dtype of an array that is to be received."""
+
+    shape: tuple[int, ...]
+    dtype: Any
+
+
+class Stats(NamedTuple):
+    """Softmax statistics of the whole row: reference ``m`` and sum ``l``, shape (\\*B, H, L_q)."""
+
+    m: Array
+    l: Array  # noqa: E741 - the field's letter for the softmax sum
+
+
+class Grads(NamedTuple):
+    """Gradient accumulators of one step, accumulation dtype; None stands for zero."""
+
+    dq: Array | None
+    dk: Array | None
+    dv: Array | None
+
+
+@dataclass(frozen=True)
+class Wire:
+    """Arrays packed into one contiguous buffer of bytes, with what is needed to unpack them.
+
+    ``buffer`` is a flat uint8 array where the transport can read it (for a host transport: NumPy).
+    """
+
+    buffer: Array
+    specs: tuple[ArraySpec, ...]
+
+    def ready(self, where: str = "host") -> None:
+        """Wait until the buffer holds its bytes: 'host' blocks, 'stream' orders streams.
+
+        Host arrays are ready as soon as they exist; a device backend overrides this.
+        """
+
+
+@runtime_checkable
+class Backend(Protocol):
+    """Kernels for one array library. Stateless as seen from outside: safe to call from many threads."""
+
+    name: str
+
+    def attend(
+        self, q: Array, k: Array, v: Array, step: Step, into: Partial | None
+    ) -> Partial:
+        """Merge attention of q (\\*B, H, L_q, D) over k, v into a partial; may consume ``into``."""
+        ...
+
+    def attend_backward(
+        self,
+        q: Array,
+        k: Array,
+        v: Array,
+        out: Array | None,
+        dout: Array,
+        stats: Stats,
+        delta: Array,
+        step: Step,
+        into: Grads | None,
+    ) -> Grads:
+        """Add this step's gradients, given the *global* stats and delta; may consume ``into``.
+
+        ``out`` is the global output where the query side is at home, None where it travels.
+        """
+        ...
+
+    def pack(self, arrays: Sequence[Array]) -> Wire:
+        """One contiguous, ready-to-send buffer that holds all arrays."""
+        ...
+
+    def blank(self, specs: Sequence[ArraySpec]) -> Wire:
+        """A fresh buffer to receive arrays of these shapes and dtypes into."""
+        ...
+
+    def unpack(self, wire: Wire, like: Array) -> tuple[Array, ...]:
+        """The arrays in a wire, of ``like``'s library and device; C-contiguous, may share its memory."""
+        ...
+
+
+class Send(NamedTuple):
+    """Send the bytes of ``buffer`` (flat uint8, contiguous) to rank ``to``."""
+
+    buffer: Array
+    to: int
+    tag: int
+
+
+class Recv(NamedTuple):
+    """Receive into ``buffer`` (flat uint8, contiguous, writable) exactly its length from ``source``."""
+
+    buffer: Array
+    source: int
+    tag: int
+
+
+@dataclass
+class Traffic:
+    """What a transport has sent so far, counted where it happens."""
+
+    messages: int = 0
+    bytes: int = 0
+    control_bytes: int = 0
+    by_peer: dict[int, int] = field(default_factory=dict)
+
+    def count(self, to: int, nbytes: int) -> None:
+        """One array message of ``nbytes`` bytes leaves for rank ``to``."""
+        self.messages += 1
+        self.bytes += nbytes
+        self.by_peer[to] = self.by_peer.get(to, 0) + nbytes
+
+
+class Exchange(Protocol):
+    """Messages in flight."""
+
+    def test(self) -> bool:
+        """Make progress; True when every send and receive of the exchange is complete."""
+        ...
+
+    def wait(self, timeout: float) -> None:
+        """Return when complete.
+
+        Raises
+        ------
+        PeerTimeout
+            After ``timeout`` seconds without completion; its ``peer`` is a rank still waited for.
+        PeerFailed
+            If the peer, or the group, is known to have failed.
+        """
+        ...
+
+
+@runtime_checkable
+class Transport(Protocol):
+    """Moves buffers between the ranks of one group; ``to`` and ``source`` may be any rank, also one's own."""
+
+    rank: int
+    size: int
+    traffic: Traffic
+    needs_polling: bool
+    """True if messages move only while somebody calls ``Exchange.test`` (MPI)."""
+
+    def exchange(self, sends: Sequence[Send], recvs: Sequence[Recv]) -> Exchange:
+        """Post all receives, then all sends; return at once. Buffers belong to the transport until done.
+
+        Messages between a pair of ranks with the same tag arrive in the order sent. Length 0 is fine.
+        """
+        ...
+
+    def allgather_bytes(self, data: bytes, timeout: float) -> list[bytes]:
+        """Everybody's ``data`` in rank order; for small control messages. Collective."""
+        ...
+
+    def split(self, color: int, key: int) -> Transport:
+        """The group of the ranks that gave the same color, ordered by key, then rank. Collective."""
+        ...

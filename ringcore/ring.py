@@ -1,0 +1,130 @@
+"""Ring: the ranks that share a sequence, and what they can do together."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable
+from typing import Any, TypeVar
+
+from ringcore import collectives, registry
+from ringcore.layout import Layout
+from ringcore.protocols import Array, Traffic, Transport
+
+T = TypeVar("T")
+
+
+class Ring:
+    """A group of ranks over which one sequence is spread.
+
+    Parameters
+    ----------
+    comm : communicator, optional
+        None: one rank, nothing to install. Otherwise anything that a transport is known for, or a
+        `ringcore.protocols.Transport` itself. Ranks as threads come from `run_ranks`.
+    timeout : float, default 600
+        Seconds after which waiting for a silent rank becomes an error.
+
+    Attributes
+    ----------
+    rank, size : int
+        This rank, and the number of ranks P.
+    transport : Transport
+    timeout : float
+
+    Raises
+    ------
+    TypeError
+        If no transport is known for ``comm``.
+    ValueError
+        If ``timeout`` is not a positive number.
+
+    Examples
+    --------
+    >>> import ringcore as rc
+    >>> rc.Ring()
+    Ring(rank=0, size=1)
+    >>> rc.run_ranks(3, lambda ring: ring.rank)
+    [0, 1, 2]
+    """
+
+    def __init__(self, comm: Any = None, *, timeout: float = 600.0) -> None:
+        if not isinstance(timeout, (int, float)) or not timeout > 0 or math.isnan(timeout):
+            raise ValueError(f"timeout must be a positive number of seconds. Got {timeout!r}.")
+        self.transport: Transport = registry.transport_of(comm)
+        self.timeout = float(timeout)
+
+    @property
+    def rank(self) -> int:
+        """This rank, 0 ... size - 1."""
+        return self.transport.rank
+
+    @property
+    def size(self) -> int:
+        """Number of ranks P."""
+        return self.transport.size
+
+    @property
+    def traffic(self) -> Traffic:
+        """Messages and bytes that this rank has sent so far, counted in the transport."""
+        return self.transport.traffic
+
+    def __repr__(self) -> str:
+        return f"Ring(rank={self.rank}, size={self.size})"
+
+    def scatter(self, x: Array | None, layout: Layout, root: int = 0, axis: int = -2) -> Array:
+        """Give each rank its shard of an array that ``root`` holds. Collective.
+
+        See `ringcore.collectives.scatter`.
+        """
+        return collectives.scatter(x, self, layout, root=root, axis=axis)
+
+    def gather(self, x: Array, layout: Layout, root: int = 0, axis: int = -2) -> Array | None:
+        """Join all shards on ``root``; None on the other ranks. Collective.
+
+        See `ringcore.collectives.gather`.
+        """
+        return collectives.gather(x, self, layout, root=root, axis=axis)
+
+    def allreduce(self, x: Array) -> Array:
+        """The sum of everybody's array, the same bits on every rank. Collective.
+
+        See `ringcore.collectives.allreduce`.
+        """
+        return collectives.allreduce(x, self)
+
+    def split(self, color: int, key: int = 0) -> Ring:
+        """The ring of the ranks that gave the same color, ordered by key, then rank. Collective."""
+        return Ring(self.transport.split(color, key), timeout=self.timeout)
+
+
+def run_ranks(ranks: int, fn: Callable[..., T], *args: Any, timeout: float = 600.0) -> list[T]:
+    """Call ``fn(ring, *args)`` on ranks that are threads of this process.
+
+    For tests, notebooks and single machines: nothing to install, arrays are shared by reference.
+
+    Parameters
+    ----------
+    ranks : int
+        Number of ranks P, >= 1.
+    fn : callable
+        Gets a `Ring` and ``args``.
+    timeout : float, default 600
+        Seconds after which waiting for a silent rank becomes an error.
+
+    Returns
+    -------
+    list
+        What ``fn`` returned on each rank, in rank order.
+
+    Raises
+    ------
+    Exception
+        What the first rank to fail raised; the other ranks are ended, and a note names the rank.
+
+    Examples
+    --------
+    >>> import ringcore as rc
+    >>> rc.run_ranks(2, lambda ring, x: ring.rank + x, 10)
+    [10, 11]
+    """
+    return registry.thread_runner()(ranks, fn, *args, timeout=timeout)  # type: ignore[no-any-return]

@@ -1,0 +1,169 @@
+"""Who sends what to whom at which hop: data, computed alike on every rank.
+
+One side travels: its *blocks* (read-only buffers) go one hop ahead of the compute, and where a block
+collects sums (dK and dV, a partial, or dQ) these follow one hop behind and go straight home from the
+last rank that adds to them. A block goes *round the ring*, from neighbour to neighbour as far as a
+rank needs it, or *direct*, from its owner to each rank that needs it. At tick t rank r computes with
+block (r - t) mod P, whichever way is taken.
+
+Reference: H. Liu, M. Zaharia, P. Abbeel, *Ring Attention with Blockwise Transformers*, 2023.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import NamedTuple
+
+import numpy as np
+
+BLOCK, SUM = "block", "sum"
+WAYS = ("ring", "direct")
+
+
+class Message(NamedTuple):
+    """One message of a tick: the block, or the sum for it, of rank ``block``, to or from ``peer``."""
+
+    what: str
+    block: int
+    peer: int
+
+
+@dataclass(frozen=True)
+class Tick:
+    """What one rank does at one hop: messages in flight while it computes with a block."""
+
+    compute: int | None
+    sends: tuple[Message, ...] = ()
+    recvs: tuple[Message, ...] = ()
+
+
+@dataclass(frozen=True)
+class Load:
+    """Sizes of what would travel, bytes for each owner, shape (P,); ``sums`` None if nothing follows."""
+
+    blocks: np.ndarray
+    sums: np.ndarray | None
+
+
+def reach(needs: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+    """First and last hop >= 1 at which each block is needed, shape (P,); 0 if it never leaves home.
+
+    Parameters
+    ----------
+    needs : array of bool, shape (P, P)
+        ``needs[rank, block]``: the rank computes with this block.
+    """
+    by_hop = _by_hop(needs)[1:]
+    hops = np.arange(1, needs.shape[0])[:, None]
+    last = np.where(by_hop, hops, 0).max(axis=0, initial=0)
+    first = np.where(by_hop, hops, needs.shape[0]).min(axis=0, initial=needs.shape[0])
+    return np.where(last > 0, first, 0), last
+
+
+def traffic(needs: np.ndarray, load: Load, way: str) -> int:
+    """Bytes that all ranks together would send."""
+    first, last = reach(needs)
+    away = _by_hop(needs)[1:].sum(axis=0)
+    if way == "ring":
+        block_hops, sum_hops = last, np.where(last > 0, last - first + 1, 0)
+    else:
+        block_hops = sum_hops = away
+    sums = 0 if load.sums is None else int((load.sums * sum_hops).sum())
+    return int((load.blocks * block_hops).sum()) + sums
+
+
+def schedule(needs: np.ndarray, rank: int, way: str, *, with_sums: bool) -> tuple[Tick, ...]:
+    """This rank's ticks.
+
+    Parameters
+    ----------
+    needs : array of bool, shape (P, P)
+        ``needs[rank, block]``, the same on every rank.
+    rank : int
+        Whose ticks.
+    way : {'ring', 'direct'}
+        How blocks reach those who need them.
+    with_sums : bool
+        Whether a sum follows each block and is sent home.
+
+    Returns
+    -------
+    tuple of Tick
+        At most P + 1; trailing idle ticks are dropped.
+
+    Examples
+    --------
+    >>> import numpy as np
+    >>> for tick in schedule(np.tri(2, dtype=bool), 1, "ring", with_sums=False):
+    ...     print(tick)
+    Tick(compute=1, sends=(), recvs=(Message(what='block', block=0, peer=0),))
+    Tick(compute=0, sends=(), recvs=())
+    """
+    P = needs.shape[0]
+    carry = _ring_messages if way == "ring" else _direct_messages
+    first, last = reach(needs)
+    ticks = []
+    for t in range(P + 1):
+        sends, recvs = carry(needs, first, last, rank, t, with_sums)
+        block = (rank - t) % P
+        compute = block if t < P and needs[rank, block] else None
+        ticks.append(Tick(compute, tuple(sends), tuple(recvs)))
+    while ticks and ticks[-1] == Tick(None):
+        ticks.pop()
+    return tuple(ticks)
+
+
+_Messages = tuple[list[Message], list[Message]]
+
+
+def _ring_messages(
+    needs: np.ndarray, first: np.ndarray, last: np.ndarray, rank: int, t: int, with_sums: bool
+) -> _Messages:
+    P = needs.shape[0]
+    after, before = (rank + 1) % P, (rank - 1) % P
+    sends, recvs = [], []
+    here, coming = (rank - t) % P, (rank - 1 - t) % P
+    if t < P - 1:
+        if last[here] > t:
+            sends.append(Message(BLOCK, here, after))
+        if last[coming] > t:
+            recvs.append(Message(BLOCK, coming, before))
+    if with_sums and t >= 2:
+        hop = t - 1  # this rank finished block `done` at the tick before
+        done = (rank - hop) % P
+        if first[done] <= hop < last[done]:
+            sends.append(Message(SUM, done, after))
+        if hop == last[done]:
+            sends.append(Message(SUM, done, done))
+        if t < P and first[here] <= hop < last[here]:
+            recvs.append(Message(SUM, here, before))
+        if last[rank] == hop:
+            recvs.append(Message(SUM, rank, (rank + hop) % P))
+    return sends, recvs
+
+
+def _direct_messages(
+    needs: np.ndarray, first: np.ndarray, last: np.ndarray, rank: int, t: int, with_sums: bool
+) -> _Messages:
+    P = needs.shape[0]
+    sends, recvs = [], []
+    if t < P - 1:
+        to, source = (rank + t + 1) % P, (rank - t - 1) % P
+        if needs[to, rank]:
+            sends.append(Message(BLOCK, rank, to))
+        if needs[rank, source]:
+            recvs.append(Message(BLOCK, source, source))
+    if with_sums and t >= 2:
+        owner, helper = (rank - t + 1) % P, (rank + t - 1) % P
+        if needs[rank, owner]:
+            sends.append(Message(SUM, owner, owner))
+        if needs[helper, rank]:
+            recvs.append(Message(SUM, rank, helper))
+    return sends, recvs
+
+
+def _by_hop(needs: np.ndarray) -> np.ndarray:
+    """``needs`` sorted by distance: entry [d, b] tells whether rank (b + d) mod P needs block b."""
+    P = needs.shape[0]
+    hop, block = np.arange(P)[:, None], np.arange(P)[None, :]
+    return needs[(block + hop) % P, block]

@@ -1,0 +1,244 @@
+"""Property tests whose ranks are processes of their own: all ranks pass, fail and shrink together.
+
+Under ``mpirun`` every rank runs hypothesis itself. That works while all ranks draw the same examples and judge them
+alike: one seed for all (`lockstep_settings`), and one verdict for all (`lockstep`). Without the second, a rank whose
+assertion fails goes on to shrink while the others wait for it in the next collective call.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import functools
+import hashlib
+import itertools
+import json
+import secrets
+import types
+from collections.abc import Callable, Mapping
+from typing import Any, ParamSpec, TypeVar
+
+from ringcore.errors import RingError
+from ringcore.ring import Ring
+from ringcore.testing.arrays import to_numpy
+
+P = ParamSpec("P")
+T = TypeVar("T")
+
+PASSED, FAILED, REJECTED, LEFT = "passed", "failed", "rejected", "left"
+
+
+class LockstepFailure(AssertionError):
+    """The body failed on some rank; raised on every rank, with the same text and from the same line.
+
+    On the ranks where it failed, ``__cause__`` is the exception itself.
+    """
+
+
+class LockstepDivergence(BaseException):
+    """The ranks are not in step: they drew different examples, or one left. Nothing can be shrunk.
+
+    Not an `Exception`, so that hypothesis ends at once instead of shrinking further out of step.
+    """
+
+
+def lockstep(ring: Ring) -> Callable[[Callable[P, T]], Callable[P, T]]:
+    """Decorate the body of a property test so that all ranks of a ring come to the same verdict. Collective.
+
+    Goes directly on the function, under ``@given``. After each example the ranks exchange their verdicts, and
+    digests of what they drew.
+
+    Parameters
+    ----------
+    ring : Ring
+        Of any transport. Waiting for a rank that does not come ends with its ``timeout``.
+
+    Returns
+    -------
+    decorator
+        The decorated function raises `LockstepFailure` on every rank if it failed on any, rejects the example on
+        every rank if any rejected it (``hypothesis.assume``), and raises `LockstepDivergence` if the ranks drew
+        different examples or are at different ones, or if the transport itself broke within the body.
+
+    Examples
+    --------
+    >>> import ringcore as rc
+    >>> from hypothesis import given, strategies as st
+    >>> def on_rank(ring):
+    ...     @lockstep_settings(ring, seed=1, max_examples=20)
+    ...     @given(n=st.integers(0, 1000))
+    ...     @lockstep(ring)
+    ...     def body(n):
+    ...         assert n < 17 or ring.rank != 1
+    ...     body()
+    >>> rc.run_ranks(2, on_rank)  # doctest: +ELLIPSIS
+    Traceback (most recent call last):
+        ...
+    ringcore.testing.lockstep.LockstepFailure: failed on rank 1 of 2.
+    rank 1: AssertionError
+    ...
+    """
+
+    def decorate(body: Callable[P, T]) -> Callable[P, T]:
+        example = itertools.count()
+        name = getattr(body, "__qualname__", repr(body))
+
+        @functools.wraps(body)
+        def in_step(*args: P.args, **kwargs: P.kwargs) -> T:
+            here = f"{name} #{next(example)}"
+            drawn = digest(args, kwargs)
+            value, error = None, None
+            try:
+                value = body(*args, **kwargs)
+            except BaseException as raised:
+                error = raised
+            # Outside the handler: hypothesis tells failures apart by their __context__, which must not differ.
+            kind = _kind(error)
+            if isinstance(error, RingError):
+                raise LockstepDivergence(
+                    f"the ring broke within {here} on rank {ring.rank}: {type(error).__name__}: {error}"
+                ) from error
+            verdicts = _gather(ring, [here, drawn, kind, type(error).__name__, str(error)])
+            _check_in_step(verdicts)
+            if kind == LEFT and error is not None:
+                raise error
+            failed = [rank for rank, verdict in enumerate(verdicts) if verdict[2] == FAILED]
+            if failed:
+                raise LockstepFailure(_message(failed, verdicts)) from error
+            if any(verdict[2] == REJECTED for verdict in verdicts):
+                _reject()
+            return value  # type: ignore[return-value]
+
+        return in_step
+
+    return decorate
+
+
+def lockstep_settings(ring: Ring, *, seed: int | None = None, **options: Any) -> Callable[[T], T]:
+    """Settings under which all ranks draw the same examples; goes on top of ``@given``. Collective.
+
+    The seed is rank 0's, printed there; no database, which ranks would read at different times; no deadline, no health
+    check on slowness and no explain phase, which depend on each rank's clock.
+
+    Parameters
+    ----------
+    ring : Ring
+    seed : int, optional
+        To repeat a run; drawn afresh by rank 0 if not given.
+    **options
+        Further hypothesis settings, such as ``max_examples``.
+
+    Raises
+    ------
+    ModuleNotFoundError
+        If hypothesis is not installed.
+    """
+    import hypothesis
+
+    mine = secrets.randbits(32) if seed is None else seed
+    shared = int(_gather(ring, mine)[0])
+    if ring.rank == 0 and seed is None:
+        print(  # noqa: T201 - a run that fails under mpirun is repeated with it
+            f"hypothesis in lockstep on {ring.size} ranks: lockstep_settings(ring, seed={shared})"
+        )
+    skipped = (hypothesis.Phase.explain, hypothesis.Phase.reuse)
+    common: dict[str, Any] = {
+        "database": None,
+        "deadline": None,
+        "phases": [phase for phase in hypothesis.Phase if phase not in skipped],
+        "suppress_health_check": [hypothesis.HealthCheck.too_slow],
+    }
+    chosen = hypothesis.settings(**{**common, **options})
+
+    def decorate(test: T) -> T:
+        return hypothesis.seed(shared)(chosen(test))  # type: ignore[arg-type,type-var,return-value]
+
+    return decorate
+
+
+def digest(*things: Any) -> str:
+    """A short text that is equal on all ranks for equal values: of arrays by content, of rings by size.
+
+    Examples
+    --------
+    >>> import numpy as np
+    >>> digest([np.zeros(2), {"a": 1}]) == digest([np.zeros(2), {"a": 1}])
+    True
+    >>> digest(np.zeros(2)) == digest(np.zeros(3))
+    False
+    """
+    return hashlib.blake2b(_canonical(things).encode(), digest_size=8).hexdigest()
+
+
+def _canonical(x: Any) -> str:
+    kind = type(x).__qualname__
+    if isinstance(x, Ring):
+        return f"Ring of {x.size}"
+    if isinstance(x, types.ModuleType):
+        return x.__name__
+    if isinstance(x, type | types.FunctionType | types.BuiltinFunctionType):
+        return f"{x.__module__}.{x.__qualname__}"
+    if dataclasses.is_dataclass(x):
+        parts = [f"{f.name}={_canonical(getattr(x, f.name))}" for f in dataclasses.fields(x)]
+        return f"{kind}({','.join(parts)})"
+    if isinstance(x, Mapping):
+        return f"{kind}{{{','.join(f'{_canonical(a)}:{_canonical(b)}' for a, b in x.items())}}}"
+    if isinstance(x, set | frozenset):
+        return f"{kind}{{{','.join(sorted(map(_canonical, x)))}}}"
+    if isinstance(x, tuple | list):
+        return f"{kind}[{','.join(map(_canonical, x))}]"
+    if hasattr(x, "shape") and hasattr(x, "dtype"):
+        content = hashlib.blake2b(to_numpy(x).tobytes(), digest_size=8).hexdigest()
+        return f"{kind}{tuple(x.shape)}{x.dtype}{content}"
+    if type(x).__repr__ is object.__repr__:  # its repr is an address
+        return f"{kind}{_canonical(getattr(x, '__dict__', {}))}"
+    return f"{kind}:{x!r}"
+
+
+def _gather(ring: Ring, value: Any) -> list[Any]:
+    return [json.loads(note) for note in ring.transport.allgather_bytes(json.dumps(value).encode(), ring.timeout)]
+
+
+def _kind(error: BaseException | None) -> str:
+    if error is None:
+        return PASSED
+    from hypothesis.errors import UnsatisfiedAssumption
+
+    if isinstance(error, UnsatisfiedAssumption):
+        return REJECTED
+    # What is no Exception is hypothesis' control flow, a skip, or the user who wants to stop.
+    return FAILED if isinstance(error, Exception) else LEFT
+
+
+def _check_in_step(verdicts: list[Any]) -> None:
+    """Every rank is at the same example, and either none or all of them leave the body in the same way."""
+    for rank, (here, drawn, kind, error, _) in enumerate(verdicts):
+        first_here, first_drawn, first_kind, first_error, _ = verdicts[0]
+        if here != first_here:
+            raise LockstepDivergence(
+                f"all ranks must be at the same example. Rank 0 is at {first_here}, rank {rank} at {here}. "
+                "Apply lockstep_settings(ring), and skip no example on one rank only."
+            )
+        if drawn != first_drawn:
+            raise LockstepDivergence(
+                f"all ranks must draw the same example. In {here} rank 0 drew {first_drawn}, rank {rank} {drawn} "
+                "(digests). Apply lockstep_settings(ring), and draw nothing that depends on the rank."
+            )
+        if LEFT in (kind, first_kind) and (kind, error) != (first_kind, first_error):
+            raise LockstepDivergence(
+                f"all ranks must leave {here} alike. Rank 0: {first_kind} ({first_error}), rank {rank}: {kind} ({error})."
+            )
+
+
+def _message(failed: list[int], verdicts: list[Any]) -> str:
+    ranks = ", ".join(map(str, failed))
+    lines = [f"failed on rank {ranks} of {len(verdicts)}."]
+    for rank in failed:
+        _, _, _, error, text = verdicts[rank]
+        lines.append(f"rank {rank}: {error}" + (f": {text}" if text else ""))
+    return "\n".join(lines)
+
+
+def _reject() -> None:
+    import hypothesis
+
+    hypothesis.reject()

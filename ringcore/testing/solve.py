@@ -1,0 +1,59 @@
+"""Running a problem on ranks that are threads of this process."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from ringcore.testing.oracle import Results
+from ringcore.testing.problem import Problem
+
+
+def solve(problem: Problem, *, backend: Any = None, timeout: float = 60.0) -> list[Results]:
+    """Solve a problem with `ringcore.attention_vjp`, on as many thread ranks as its layouts have.
+
+    Parameters
+    ----------
+    problem : Problem
+    backend : Backend, or callable, optional
+        Kernels to use; a class or function is called with the problem's ``tile``. By default the library's choice
+        for the arrays, or the generic kernels with that tile if the problem has one.
+    timeout : float
+        Seconds after which waiting for a silent rank becomes an error.
+
+    Returns
+    -------
+    list of Results
+        This rank's shards, in rank order: what `check_attention` takes.
+
+    Examples
+    --------
+    >>> import numpy
+    >>> from ringcore import Layout
+    >>> from ringcore.testing import Call, DrawnMask, check_attention
+    >>> problem = Problem(xp=numpy, q_layout=Layout.striped(length=9, ranks=2), mask=DrawnMask(Call("causal")))
+    >>> errors = check_attention(problem, solve(problem))
+    >>> all(error < 8 for error in errors.values())
+    True
+    """
+    import ringcore
+
+    kernels = _kernels(problem, backend)
+
+    def on_rank(ring: ringcore.Ring) -> Results:
+        q, k, v, dout, dlse = problem.shards(ring.rank)
+        (out, lse), pullback = ringcore.attention_vjp(
+            q, k, v, ring=ring, return_lse=True, backend=kernels, **problem.options(ring.rank)
+        )
+        return Results(out, lse, *pullback(dout, dlse))
+
+    return ringcore.run_ranks(problem.ranks, on_rank, timeout=timeout)
+
+
+def _kernels(problem: Problem, backend: Any) -> Any:
+    if callable(backend):
+        return backend() if problem.tile is None else backend(tile=problem.tile)
+    if backend is None and problem.tile is not None:
+        from ringcore.block import GenericBackend
+
+        return GenericBackend(tile=problem.tile)
+    return backend

@@ -1,0 +1,249 @@
+"""Hypothesis strategies for layouts, masks and whole attention problems. Needs hypothesis.
+
+All shrink to what is simplest: one rank, no token, no mask, seed 0. Sizes are small, so that hundreds of examples take
+seconds; the hard cases (`ringcore.testing.HARD_CASES`) come up by design, not by luck.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Sequence
+from typing import Any
+
+import numpy as np
+from hypothesis import strategies as st
+
+from ringcore.layout import Layout
+from ringcore.testing.drawn_mask import And, Call, DenseBits, DrawnMask, Not, Or, Tree
+from ringcore.testing.problem import Poison, Problem
+
+__all__ = ["attention_problems", "layouts", "masks"]
+
+_HEADS = ((1, 1), (2, 1), (2, 2), (4, 2), (3, 1), (6, 2), (3, 3))
+_BATCHES = ((), (1,), (2,), (2, 1), (1, 3), (2, 2))
+_TILES = (None, (1, 1), (2, 3), (5, 4), (16, 8))
+
+
+def _strategy(value: int | st.SearchStrategy[int] | None, otherwise: st.SearchStrategy[int]) -> st.SearchStrategy[int]:
+    if value is None:
+        return otherwise
+    return st.just(value) if isinstance(value, int) else value
+
+
+@st.composite
+def layouts(
+    draw: st.DrawFn,
+    *,
+    length: int | st.SearchStrategy[int] | None = None,
+    ranks: int | st.SearchStrategy[int] | None = None,
+) -> Layout:
+    """Layouts of every kind; uneven ones may leave ranks without positions.
+
+    Parameters
+    ----------
+    length : int or strategy, optional
+        Global sequence length S; 0 to 40 by default.
+    ranks : int or strategy, optional
+        Number of ranks P; 1 to 8 by default.
+    """
+    P = draw(_strategy(ranks, st.integers(1, 8)))
+    S = draw(_strategy(length, _lengths(40)))
+    kind = draw(st.sampled_from(["contiguous", "zigzag", "striped", "uneven"]))
+    if kind == "zigzag":
+        return Layout.zigzag(length=S, ranks=P)
+    if kind == "striped":
+        return Layout.striped(length=S, ranks=P, block=draw(st.integers(1, 4)))
+    if kind == "uneven":
+        cuts = sorted(draw(st.lists(st.integers(0, S), min_size=P - 1, max_size=P - 1)))
+        return Layout.from_lengths([b - a for a, b in zip([0, *cuts], [*cuts, S], strict=True)])
+    return Layout.contiguous(length=S, ranks=P)
+
+
+@st.composite
+def masks(
+    draw: st.DrawFn,
+    S_q: int,
+    S_k: int,
+    batch: tuple[int, ...] = (),
+    *,
+    heads: int | None = None,
+    dense: bool = True,
+    max_parts: int = 4,
+) -> DrawnMask:
+    """Masks, each with its meaning as a predicate: no mask, one constructor, or an expression of several.
+
+    Parameters
+    ----------
+    S_q, S_k : int
+        Global numbers of queries and keys.
+    batch : tuple of int
+        Batch dims \\*B; documents and padding then come with lengths for each row, too.
+    heads : int, optional
+        Query heads H; dense arrays then come for each head, too.
+    dense : bool
+        Whether a dense array may be joined.
+    max_parts : int
+        Constructors in one expression at most.
+    """
+    parts = _constructors(S_q, S_k, batch)
+    trees: st.SearchStrategy[Tree] = st.recursive(parts, _joined, max_leaves=max_parts)
+    tree = draw(st.one_of(st.none(), parts, trees, trees))
+    if dense and draw(st.integers(0, 7)) == 7:
+        lead = () if heads is None else draw(st.sampled_from([(), (1,), (heads,), (*batch, 1), (*batch, heads)]))
+        return DrawnMask(tree, DenseBits(lead, draw(st.integers(0, 999))))
+    return DrawnMask(tree)
+
+
+@st.composite
+def attention_problems(
+    draw: st.DrawFn,
+    xp: Any,
+    *,
+    max_ranks: int = 8,
+    max_length: int = 40,
+    dtypes: Sequence[str] = ("float64", "float32"),
+    drawn_masks: Callable[[int, int, tuple[int, ...]], st.SearchStrategy[DrawnMask]] | None = None,
+    sides: Sequence[str] = ("auto", "kv", "q"),
+    ways: Sequence[str] = ("auto", "ring", "direct"),
+    tiles: Sequence[tuple[int, int] | None] = _TILES,
+    poison: bool = False,
+) -> Problem:
+    """Whole attention problems: any rank count, two layouts, masks, GQA, cross-attention, all axis orders.
+
+    Parameters
+    ----------
+    xp : module
+        Array API namespace of the arrays, as array_api_compat gives it.
+    max_ranks, max_length : int
+        Largest P and S.
+    dtypes : sequence of str
+        To draw from.
+    drawn_masks : callable, optional
+        ``(S_q, S_k, batch) -> strategy`` of `DrawnMask`; `masks` by default.
+    sides, ways : sequence of str
+        What `ringcore.attention` is asked for. With a dense mask the keys travel, so "q" is not drawn.
+    tiles : sequence of (int, int) or None
+        Score tiles of the kernels, see `ringcore.testing.solve`.
+    poison : bool
+        Whether to put a NaN or inf somewhere into the inputs.
+
+    Examples
+    --------
+    >>> import numpy
+    >>> from hypothesis import given, settings
+    >>> from ringcore.testing import check_attention, solve
+    >>> @settings(max_examples=5, deadline=None)
+    ... @given(attention_problems(numpy, max_ranks=3))
+    ... def test_ring(problem):
+    ...     check_attention(problem, solve(problem))
+    >>> test_ring()
+    """
+    P = draw(st.integers(1, max_ranks))
+    q_layout = draw(layouts(length=_lengths(max_length), ranks=P))
+    k_layout = draw(
+        st.one_of(
+            st.just(q_layout),
+            layouts(length=q_layout.length, ranks=P),
+            layouts(length=_lengths(max_length), ranks=P),
+        )
+    )
+    heads = draw(st.sampled_from([*_HEADS, None]))
+    batch = () if heads is None else draw(st.sampled_from(_BATCHES))
+    S_q, S_k = q_layout.length, k_layout.length
+    if drawn_masks is not None:
+        mask = draw(drawn_masks(S_q, S_k, batch))
+    else:
+        mask = draw(masks(S_q, S_k, batch, heads=None if heads is None else heads[0]))
+    side = draw(st.sampled_from([s for s in sides if s != "q" or mask.dense is None]))
+    D = draw(st.sampled_from([2, 1, 3, 4]))
+    with_dlse = draw(st.sampled_from([True, False, True]))
+    return Problem(
+        xp=xp,
+        q_layout=q_layout,
+        k_layout=k_layout,
+        mask=mask,
+        dtype=draw(st.sampled_from(list(dtypes))),
+        batch=batch,
+        heads=heads,
+        D=D,
+        E=draw(st.sampled_from([2, D, 1, 5])),
+        scale=draw(st.sampled_from([None, 0.5, 1.0, -0.25])),
+        spread=draw(st.sampled_from([1.0, 10.0, 100.0, 0.0])),
+        side=side,
+        way=draw(st.sampled_from(list(ways))),
+        tile=draw(st.sampled_from(list(tiles))),
+        seq_axis=-2 if heads is None else draw(st.sampled_from([-2, -3])),
+        with_dlse=with_dlse,
+        seed=draw(st.integers(0, 2**32 - 1)),
+        poison=draw(_poisons(S_q, S_k, with_dlse)) if poison else None,
+    )
+
+
+# ---------------------------------------------------------------------- parts
+
+
+def _lengths(most: int) -> st.SearchStrategy[int]:
+    """Half of them tiny, where P > S and ranks are empty."""
+    return st.one_of(st.integers(0, min(7, most)), st.integers(0, most))
+
+
+def _constructors(S_q: int, S_k: int, batch: tuple[int, ...]) -> st.SearchStrategy[Tree]:
+    longest = max(S_q, S_k)
+    reach = st.one_of(st.integers(0, 4), st.integers(0, longest), st.none())
+    offset = st.one_of(st.integers(-3, 3), st.integers(-longest - 1, longest + 1))
+    edges = st.lists(st.integers(0, S_k + 2), min_size=2, max_size=2).map(sorted)
+    position = st.integers(0, longest + 1)
+    return st.one_of(
+        st.just(Call("full")),
+        st.builds(lambda n: Call("causal", (n,)), offset),
+        st.builds(lambda a, b: Call("window", (a, b)), reach, reach),
+        _documents(S_q, S_k, batch),
+        st.builds(lambda n: Call("prefix", (n,)), st.integers(0, S_k + 1)),
+        st.builds(lambda ab: Call("keys", tuple(ab)), edges),
+        _rows(batch, st.integers(0, S_k + 1)).map(lambda n: Call("padding", (n,))),
+        st.lists(position, min_size=1, max_size=4).map(lambda p: Call("global_tokens", (tuple(p),))),
+    )
+
+
+@st.composite
+def _documents(draw: st.DrawFn, S_q: int, S_k: int, batch: tuple[int, ...]) -> Call:
+    """Zero lengths, and totals that fall short of S or exceed it, included."""
+    n = draw(st.integers(1, 5))
+    each_row = batch != () and draw(st.booleans())
+    rows = batch if each_row else ()
+
+    def lengths(S: int) -> Any:
+        size = st.integers(0, 2 * math.ceil(S / n) + 1)
+        return draw(_rows((*rows, n), size))
+
+    if draw(st.integers(0, 2)) == 2 and S_q != S_k:
+        return Call("documents", (lengths(S_q), lengths(S_k)))
+    return Call("documents", (lengths(max(S_q, S_k)),))
+
+
+def _rows(shape: tuple[int, ...], element: st.SearchStrategy[int]) -> st.SearchStrategy[Any]:
+    """Ints nested in tuples of this shape; a bare int for ()."""
+    size = math.prod(shape)
+    flat = st.lists(element, min_size=size, max_size=size)
+    return flat.map(lambda values: _tuples(np.reshape(values, shape).tolist()))
+
+
+def _tuples(nested: Any) -> Any:
+    return tuple(_tuples(x) for x in nested) if isinstance(nested, list) else nested
+
+
+def _joined(trees: st.SearchStrategy[Tree]) -> st.SearchStrategy[Tree]:
+    return st.one_of(
+        st.builds(Not, trees), st.builds(And, trees, trees), st.builds(Or, trees, trees)
+    )
+
+
+@st.composite
+def _poisons(draw: st.DrawFn, S_q: int, S_k: int, with_dlse: bool) -> Poison | None:
+    sizes = {"k": S_k, "v": S_k, "q": S_q, "dout": S_q, "dlse": S_q if with_dlse else 0}
+    possible = [name for name, size in sizes.items() if size]
+    if not possible:
+        return None
+    name = draw(st.sampled_from(possible))
+    value = draw(st.sampled_from([math.nan, math.inf, -math.inf]))
+    return Poison(name, draw(st.integers(0, sizes[name] - 1)), value)

@@ -1,0 +1,1 @@
+"""A package, so that tests can say ``from tests.profiles import examples``."""
