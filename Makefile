@@ -57,7 +57,7 @@ $(VENV)/.made:
 	    "$$python" -m venv --clear $(VENV) && touch $@; exit $$?; \
 	  fi; \
 	done; \
-	echo "ringcore must have Python 3.11 or newer, with the module venv. Got:" >&2; \
+	echo "ringcore must have Python 3.11 or newer, with the module venv. Got, of $(PYTHON):" >&2; \
 	for python in $(PYTHON); do \
 	  if command -v "$$python" >/dev/null; then \
 	    echo "  $$(command -v "$$python"): $$("$$python" --version 2>&1 | head -n 1)" >&2; \

@@ -10,11 +10,10 @@ import json
 from collections.abc import Callable, Mapping
 from typing import TypeVar
 
+from ringcore.errors import RingError
 from ringcore.protocols import Transport
 
-_ERRORS: dict[str, type[Exception]] = {
-    kind.__name__: kind for kind in (ValueError, TypeError, IndexError, OverflowError)
-}
+_ERRORS: dict[str, type[Exception]] = {kind.__name__: kind for kind in (ValueError, TypeError, RingError)}
 
 T = TypeVar("T")
 
@@ -35,7 +34,7 @@ def agree(
     timeout : float
         Seconds to wait for the others.
     check : callable
-        Validates this rank's arguments; may raise ValueError, TypeError or a subclass.
+        Validates this rank's arguments; raises ValueError or TypeError for a wrong one.
     facts : callable
         What must be equal on all ranks, by name, from the result of the check.
     local : callable, optional
@@ -50,17 +49,18 @@ def agree(
 
     Raises
     ------
-    ValueError, TypeError
+    ValueError, TypeError, RingError
         On every rank alike: the error of the lowest rank that failed, or the first difference.
+        RingError stands for an error of any other type.
     """
     try:
         checked, error = check(), None
-    except tuple(_ERRORS.values()) as raised:
+    except Exception as raised:  # whatever it is, the other ranks must hear of it
         if transport.size == 1:
             raise
         error = raised
     if error is not None:
-        message: dict[str, object] = {"error": [_kind(error), str(error)]}
+        message: dict[str, object] = {"error": _described(error)}
     else:
         message = {"facts": dict(facts(checked)), "local": local(checked)}
     if transport.size == 1:
@@ -82,5 +82,8 @@ def agree(
     return checked, [report["local"] for report in reports]
 
 
-def _kind(error: Exception) -> str:
-    return next(name for name, kind in _ERRORS.items() if isinstance(error, kind))
+def _described(error: Exception) -> tuple[str, str]:
+    for name, kind in _ERRORS.items():
+        if isinstance(error, kind):
+            return name, str(error)
+    return RingError.__name__, f"{type(error).__name__}: {error}"

@@ -98,7 +98,7 @@ def scatter(x: Array | None, ring: Ring, layout: Layout, root: int = 0, axis: in
         return swap(ring, {}, {root: specs[ring.rank]}, like)[root]
     backend, before = backend_of(like), None
     for rank in range(ring.size):
-        if rank != root and math.prod(specs[rank].shape):
+        if rank != root and math.prod(specs[rank].shape) > 0:
             wire = backend.pack([layout.shard(x, rank, front)])
             wire.ready()
             sent: Exchange = transport.exchange([Send(wire.buffer, rank, TAG)], [])

@@ -10,6 +10,7 @@ from collections.abc import Callable, Sequence
 from contextvars import copy_context
 from concurrent.futures import Future
 from dataclasses import dataclass
+from functools import partial
 from threading import Thread
 
 from ringcore.errors import PeerTimeout
@@ -57,104 +58,110 @@ def run(
     PeerTimeout
         If a rank is silent for ``timeout`` seconds; names it and the hop.
     """
-    rank, size = transport.rank, transport.size
-    wires: dict[int, Wire] = {}  # the block that was computed with last, packed, to be sent on
-    blocks: dict[int, Arrays] = {rank: journey.own}
-    sums: dict[int, Arrays] = {}
+    cargo = _Cargo(journey, backend, transport.rank, like)
     for hop, tick in enumerate(ticks):
-
-        def outgoing(message: Message) -> Wire:
-            if message.what == SUM:
-                return backend.pack(sums.pop(message.block))
-            if message.block not in wires:
-                wires[message.block] = backend.pack(blocks[message.block])
-            return wires[message.block]
-
-        packed = [outgoing(message) for message in tick.sends]
-        specs = {BLOCK: journey.block_specs, SUM: journey.sum_specs}
-        incoming = [backend.blank(specs[message.what](message.block)) for message in tick.recvs]
-        for wire in packed:
-            wire.ready("host")
-        exchange = transport.exchange(
-            [Send(w.buffer, m.peer, _tag(m.what, hop)) for w, m in zip(packed, tick.sends, strict=True)],
-            [Recv(w.buffer, m.peer, _tag(m.what, hop)) for w, m in zip(incoming, tick.recvs, strict=True)],
-        )
-        contribution = None
-        if tick.compute is not None:
-            block = tick.compute
-            contribution = _while_polling(
-                lambda block=block: journey.compute(block, blocks[block]),  # type: ignore[misc]
-                exchange if transport.needs_polling else None,
-            )
         try:
-            exchange.wait(timeout)
+            _hop(cargo, hop, tick, transport, timeout)
         except PeerTimeout as error:
             raise PeerTimeout(
-                f"rank {rank} of {size} has waited {timeout:g} s for rank {error.peer} at hop {hop} of "
-                f"{len(ticks) - 1}. That rank has died, hangs, or did not make this call; a slow one "
-                "needs a larger timeout: Ring(..., timeout=seconds).",
+                f"rank {transport.rank} of {transport.size} has waited {timeout:g} s for rank {error.peer} at "
+                f"hop {hop} of {len(ticks) - 1}. That rank has died, hangs, or did not make this call; a slow "
+                "one needs a larger timeout: Ring(..., timeout=seconds).",
                 error.peer,
             ) from None
-        del packed
-        _settle(journey, tick, incoming, contribution, backend, like, (rank, hop), wires, blocks, sums)
-        if not any(m.what == BLOCK and m.block == rank for later in ticks[hop + 1 :] for m in later.sends):
-            wires.pop(rank, None)
+        cargo.drop_own_wire_unless_sent_in(ticks[hop + 1 :])
 
 
-def _settle(
-    journey: Journey,
-    tick: Tick,
-    incoming: list[Wire],
-    contribution: Arrays | None,
-    backend: Backend,
-    like: Array,
-    place: tuple[int, int],
-    wires: dict[int, Wire],
-    blocks: dict[int, Arrays],
-    sums: dict[int, Arrays],
-) -> None:
-    """After a hop: forget the block that was used, keep what arrived, add up, take sums home."""
-    rank, hop = place
-    for used in [block for block in blocks if block != rank]:
-        del blocks[used]
-        wires.pop(used, None)
+def _hop(cargo: _Cargo, hop: int, tick: Tick, transport: Transport, timeout: float) -> None:
+    outgoing = [cargo.pack(message) for message in tick.sends]
+    incoming = [cargo.blank(message) for message in tick.recvs]
+    for wire in outgoing:
+        wire.ready("host")
+    exchange = transport.exchange(
+        [Send(w.buffer, m.peer, _tag(m, hop)) for w, m in zip(outgoing, tick.sends, strict=True)],
+        [Recv(w.buffer, m.peer, _tag(m, hop)) for w, m in zip(incoming, tick.recvs, strict=True)],
+    )
+    contribution = None
+    if tick.compute is not None:
+        work = partial(cargo.journey.compute, tick.compute, cargo.blocks[tick.compute])
+        contribution = _while_polling(work, exchange) if transport.needs_polling else work()
+    exchange.wait(timeout)
+    cargo.forget_visitors()
     for message, wire in zip(tick.recvs, incoming, strict=True):
-        arrays = backend.unpack(wire, like)
+        cargo.take(message, wire)
+    if tick.compute is not None and contribution is not None:
+        cargo.add(tick.compute, contribution)
+
+
+@dataclass
+class _Cargo:
+    """What a rank holds between hops: its own block, one visiting block, and sums on their way."""
+
+    journey: Journey
+    backend: Backend
+    rank: int
+    like: Array
+
+    def __post_init__(self) -> None:
+        self.blocks: dict[int, Arrays] = {self.rank: self.journey.own}
+        self.wires: dict[int, Wire] = {}  # the same blocks as they go on, unpacked arrays are views of them
+        self.sums: dict[int, Arrays] = {}
+
+    def pack(self, message: Message) -> Wire:
+        if message.what == SUM:
+            return self.backend.pack(self.sums.pop(message.block))
+        if message.block not in self.wires:
+            self.wires[message.block] = self.backend.pack(self.blocks[message.block])
+        return self.wires[message.block]
+
+    def blank(self, message: Message) -> Wire:
+        specs_of = self.journey.sum_specs if message.what == SUM else self.journey.block_specs
+        return self.backend.blank(specs_of(message.block))
+
+    def take(self, message: Message, wire: Wire) -> None:
+        arrays = self.backend.unpack(wire, self.like)
         if message.what == BLOCK:
-            blocks[message.block], wires[message.block] = arrays, wire
-        elif message.block == rank:
-            journey.home(arrays)
+            self.blocks[message.block], self.wires[message.block] = arrays, wire
+        elif message.block == self.rank:
+            self.journey.home(arrays)
         else:
-            sums[message.block] = arrays
-    if contribution is None:
-        return
-    assert tick.compute is not None
-    if tick.compute == rank:
-        journey.home(contribution)
-    elif tick.compute in sums:
-        sums[tick.compute] = journey.merge(sums[tick.compute], contribution)
-    else:
-        sums[tick.compute] = contribution
+            self.sums[message.block] = arrays
+
+    def add(self, block: int, contribution: Arrays) -> None:
+        if block == self.rank:
+            self.journey.home(contribution)
+        elif block in self.sums:
+            self.sums[block] = self.journey.merge(self.sums[block], contribution)
+        else:
+            self.sums[block] = contribution
+
+    def forget_visitors(self) -> None:
+        for block in [b for b in self.blocks if b != self.rank]:
+            del self.blocks[block], self.wires[block]
+
+    def drop_own_wire_unless_sent_in(self, later: Sequence[Tick]) -> None:
+        if not any(m.what == BLOCK and m.block == self.rank for tick in later for m in tick.sends):
+            self.wires.pop(self.rank, None)
 
 
-def _tag(what: str, hop: int) -> int:
-    return 2 * hop + (what == SUM)
+def _tag(message: Message, hop: int) -> int:
+    return 2 * hop + (message.what == SUM)
 
 
-def _while_polling(compute: Callable[[], Arrays | None], exchange: Exchange | None) -> Arrays | None:
+def _while_polling(work: Callable[[], Arrays | None], exchange: Exchange) -> Arrays | None:
     """Compute; a transport that moves data only when asked is asked meanwhile, by this thread alone."""
-    if exchange is None or exchange.test():
-        return compute()
+    if exchange.test():
+        return work()
     future: Future[Arrays | None] = Future()
     context = copy_context()  # NumPy's errstate among others
 
-    def work() -> None:
+    def compute() -> None:
         try:
-            future.set_result(context.run(compute))
+            future.set_result(context.run(work))
         except BaseException as error:
             future.set_exception(error)
 
-    worker = Thread(target=work, name="ringcore-compute", daemon=True)
+    worker = Thread(target=compute, name="ringcore-compute", daemon=True)
     worker.start()
     while worker.is_alive() and not exchange.test():
         worker.join(_POLL_SECONDS)

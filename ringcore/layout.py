@@ -236,7 +236,7 @@ class Layout:
             return p // self._block % self.ranks
         if self.lengths is not None:
             stops = xp.asarray(self._starts[1:], dtype=p.dtype, **_device(p))
-            return xp.astype(xp.searchsorted(stops, p, side="right"), p.dtype)
+            return _cast(xp, xp.searchsorted(stops, p, side="right"), p.dtype)
         number = self.ranks * (2 if self.kind == "zigzag" else 1)
         short, longer = divmod(self.length, number)
         edge = longer * (short + 1)  # first position of the shorter chunks
@@ -331,7 +331,7 @@ class Layout:
                 f"positions of {self!r} must fit into the default integer dtype. Got {dtype_name(dtype)}. "
                 "Use a wider one (JAX: jax_enable_x64)."
             )
-        return xp.astype(value, dtype)
+        return _cast(xp, value, dtype)
 
     @property
     def _block(self) -> int:
@@ -374,6 +374,12 @@ def _whole(name: str, value: Any, least: int | None) -> int:
     if least is not None and whole < least:
         raise ValueError(f"{name} must be at least {least}. Got {whole}. Give a number that is not smaller.")
     return whole
+
+
+def _cast(xp: Any, x: Array, dtype: Any) -> Array:
+    if x.dtype == dtype:
+        return x
+    return x.astype(dtype) if isinstance(x, np.ndarray) else xp.astype(x, dtype)
 
 
 def _clip(xp: Any, x: Array, top: Any) -> Array:

@@ -37,10 +37,12 @@ def forward(problem: Problem) -> Partial:
 
     def stay(owner: int, block: Arrays) -> None:
         nonlocal result
-        result = p.backend.attend(p.q, *block, p.step(p.ring.rank, owner), result)
+        k, v = block
+        result = p.backend.attend(p.q, k, v, p.step(p.ring.rank, owner), result)
 
     def follow(owner: int, block: Arrays) -> Arrays:
-        return tuple(p.backend.attend(*block, p.k, p.v, p.step(owner, p.ring.rank), None))
+        (q,) = block
+        return tuple(p.backend.attend(q, p.k, p.v, p.step(owner, p.ring.rank), None))
 
     def add(a: Arrays, b: Arrays) -> Arrays:
         return tuple(merge(xp, Partial(*a), Partial(*b)))
@@ -93,10 +95,9 @@ def backward(
         sums["q"] = arrays[0] if sums["q"] is None else sums["q"] + arrays[0]
 
     def compute_kv(owner: int, block: Arrays) -> Arrays | None:
+        k, v = block
         into = Grads(sums["q"], None, None)
-        grads = p.backend.attend_backward(
-            p.q, *block, out, dout, stats, delta, p.step(p.ring.rank, owner), into
-        )
+        grads = p.backend.attend_backward(p.q, k, v, out, dout, stats, delta, p.step(p.ring.rank, owner), into)
         sums["q"] = grads.dq
         return tuple({"k": grads.dk, "v": grads.dv}[name] for name in wanted_kv) if wanted_kv else None
 

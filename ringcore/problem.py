@@ -162,9 +162,7 @@ def _validate(q: Array, k: Array, v: Array, ring: Ring, options: Options) -> Pro
         ("layout", q.shape[-2], options.layout), ("k_layout", k.shape[-2], options.k_layout or options.layout)
     ):
         _check_layout(name, layout, length, ring, options)
-    scale = default_scale(q.shape[-1]) if options.scale is None else options.scale
-    if isinstance(scale, bool) or not isinstance(scale, (int, float, np.floating)) or not math.isfinite(scale):
-        raise ValueError(f"scale must be a finite number. Got {scale!r}.")
+    scale = default_scale(q.shape[-1]) if options.scale is None else _finite("scale", options.scale)
     mask = full() if options.mask is None else options.mask
     _check_mask(mask, q)
     for name, value, allowed in (("side", options.side, SIDES), ("way", options.way, WAYS)):
@@ -177,10 +175,20 @@ def _validate(q: Array, k: Array, v: Array, ring: Ring, options: Options) -> Pro
         )
     anything = Layout.contiguous(length=0, ranks=1)  # filled in when all lengths are known
     return Problem(
-        q, k, v, ring, options.backend or registry.backend_of(q), anything, anything, mask, float(scale),
+        q, k, v, ring, options.backend or registry.backend_of(q), anything, anything, mask, scale,
         "kv" if mask.arrays else options.side, options.way, options.meter or Meter(), options.seq_axis, two_d,
         np.zeros((0, 0), bool),
     )
+
+
+def _finite(name: str, value: Any) -> float:
+    try:
+        number = float(value)
+    except (TypeError, ValueError):
+        number = math.nan
+    if isinstance(value, bool) or not math.isfinite(number):
+        raise ValueError(f"{name} must be a finite number. Got {value!r}.")
+    return number
 
 
 def _facts(problem: Problem, options: Options) -> Mapping[str, str]:

@@ -61,7 +61,10 @@ class Wire:
 class Backend(Protocol):
     """Kernels for one array library. Stateless as seen from outside: safe to call from many threads."""
 
-    name: str
+    @property
+    def name(self) -> str:
+        """The array library, as in messages."""
+        ...
 
     def attend(
         self, q: Array, k: Array, v: Array, step: Step, into: Partial | None

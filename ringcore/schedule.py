@@ -166,4 +166,4 @@ def _by_hop(needs: np.ndarray) -> np.ndarray:
     """``needs`` sorted by distance: entry [d, b] tells whether rank (b + d) mod P needs block b."""
     P = needs.shape[0]
     hop, block = np.arange(P)[:, None], np.arange(P)[None, :]
-    return needs[(block + hop) % P, block]
+    return np.asarray(needs[(block + hop) % P, block])

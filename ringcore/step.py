@@ -94,7 +94,8 @@ class Step:
 
     def visible(self, xp: Array, q0: int, q1: int, k0: int, k1: int) -> Array:
         """Boolean mask of a tile, shape (\\*lead, q1 - q0, k1 - k0)."""
-        column = xp.arange(k0, k1, dtype=self._index_dtype(xp))
+        # A traced step counts in the dtype of its intervals, an eager one in the library's own for integers.
+        column = xp.arange(k0, k1, dtype=self.lo.dtype) if self.traced else xp.asarray(np.arange(k0, k1))
         seen = None
         for slot in range(self.lo.shape[0]):
             lo = xp.asarray(self.lo[slot, ..., q0:q1])[..., None]
@@ -113,27 +114,17 @@ class Step:
             axes = x.ndim - at - (1 if at else 2)
             if axes <= 0:
                 return x
-            index = [*batch, head][len(batch) + 1 - axes :]
+            everything: list[int | slice] = [*batch, head]
+            index = everything[len(everything) - axes :]
             where: list[int | slice] = []
             for axis, i in enumerate(index):
-                short = x.shape[at + axis] == 1
-                if isinstance(i, slice):
-                    where.append(slice(None) if short else i)
-                else:
-                    where.append(0 if short else i)
+                whole: int | slice = slice(None) if isinstance(i, slice) else 0
+                where.append(whole if x.shape[at + axis] == 1 else i)
             return x[(slice(None),) * at + tuple(where)]
 
         return replace(
             self, lo=pick(self.lo, 1), hi=pick(self.hi, 1), dense=tuple(pick(d, 0) for d in self.dense)
         )
-
-    def _index_dtype(self, xp: Array) -> Array:
-        return self.lo.dtype if self.traced else xp.int64 if _has_int64(xp) else None
-
-
-def _has_int64(xp: Array) -> bool:
-    """JAX without x64 has no int64 arrays, only the name."""
-    return bool(xp.asarray(0, dtype=xp.int64).dtype == xp.int64)
 
 
 def lower(mask: Mask, q_pos: np.ndarray, S_k: int) -> Intervals:

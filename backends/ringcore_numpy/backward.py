@@ -55,10 +55,8 @@ def attend_backward(
     pieces = _pieces(len(starts), math.prod(batch) * k.shape[-3])
     tasks, sums = [], []
     for at in np.ndindex(*k.shape[:-2]):
-        heads = slice(at[-1] * group, (at[-1] + 1) * group)
-        one = step.only(at[:-1], heads)
-        mine = rows.of(at[:-1], heads)
-        dq_here = dq[(*at[:-1], heads)]
+        row, heads = at[:-1], slice(at[-1] * group, (at[-1] + 1) * group)
+        one, mine, dq_here = step.only(row, heads), rows.of(row, heads), dq[row][heads]
         for piece in range(pieces):
             own = dq_here if piece == 0 else np.zeros_like(dq_here)
             if piece:
@@ -66,7 +64,7 @@ def attend_backward(
             tasks.append(
                 bind(_key_tiles, mine, k[at], v[at], one, own, dk[at], dv[at], starts[piece::pieces], tile, bad)
             )
-    cores.run(tasks)
+    cores.run(tasks, 2 * math.prod(q.shape[:-1]) * k.shape[-2] * (3 * q.shape[-1] + 2 * v.shape[-1]))
     for total, part in sums:
         total += part
     return Grads(dq, dk, dv)
@@ -83,7 +81,10 @@ class _Rows:
     delta: Array
 
     def of(self, batch: tuple[int, ...], heads: slice) -> _Rows:
-        return _Rows(*(x[(*batch, heads)] for x in (self.q, self.dout, self.m, self.inverse, self.delta)))
+        q, dout, m, inverse, delta = (
+            x[batch][heads] for x in (self.q, self.dout, self.m, self.inverse, self.delta)
+        )
+        return _Rows(q, dout, m, inverse, delta)
 
 
 @dataclass(frozen=True)

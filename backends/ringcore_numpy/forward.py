@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from functools import partial as bind
 
 import numpy as np
@@ -32,7 +33,7 @@ def attend(q: Array, k: Array, v: Array, step: Step, into: Partial | None, tile:
             rows = Partial(*(x[at] for x in into))
             for q0 in range(0, q.shape[-2], tile[0]):
                 tasks.append(bind(_query_tile, q[at], k[kv_at], v[kv_at], one, rows, q0, tile, bad_v))
-    cores.run(tasks)
+    cores.run(tasks, 2 * math.prod(q.shape[:-1]) * k.shape[-2] * (q.shape[-1] + v.shape[-1]))
     return into
 
 
@@ -45,7 +46,7 @@ def _query_tile(
     dtype = acc.dtype
     scaled = np.multiply(q[q0:q1], dtype.type(step.scale), dtype=dtype)
     scratch = np.empty((q1 - q0) * min(tile[1], k.shape[0]), dtype)
-    product = np.empty_like(acc)
+    product, ones = np.empty_like(acc), np.ones(min(tile[1], k.shape[0]), dtype)
     tiles = scores = 0
     for k0, k1, kind in step.tiles(q0, q1, tile[1]):
         kt, vt = (x[k0:k1].astype(dtype, copy=False) for x in (k, v))
@@ -64,7 +65,7 @@ def _query_tile(
             l *= rescale  # noqa: E741
             acc *= rescale[:, None]
             m[...] = new_m
-        l += s.sum(axis=1)  # noqa: E741
+        l += s @ ones[: k1 - k0]  # noqa: E741 - thrice as fast as a sum along the rows
         bad = bad_v.within(k0, k1)
         if seen is not None and bad:
             acc += masked_product(np, s, vt, seen, bad)

@@ -18,6 +18,8 @@ from threadpoolctl import ThreadpoolController
 
 Task = Callable[[], None]
 
+_WORTH_A_THREAD = 2_000_000  # FLOPs: about what a core does while a thread wakes up
+
 
 class Cores:
     """The process's compute threads. BLAS's thread count is process-wide, so there is one of these."""
@@ -31,10 +33,13 @@ class Cores:
         self._executor: ThreadPoolExecutor | None = None
         self._size = 0
 
-    def run(self, tasks: Sequence[Task]) -> None:
-        """Run independent tasks on all cores; the first exception is raised when all have ended."""
+    def run(self, tasks: Sequence[Task], flops: int) -> None:
+        """Run independent tasks of together about ``flops`` operations on all cores.
+
+        The first exception is raised when all tasks have ended.
+        """
         with self._single_threaded_blas() as threads:
-            if threads == 1 or len(tasks) <= 1:
+            if threads == 1 or len(tasks) <= 1 or flops < _WORTH_A_THREAD:
                 _work(iter(tasks), threading.Lock())
                 return
             queue, lock = iter(tasks), threading.Lock()

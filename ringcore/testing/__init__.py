@@ -1,7 +1,7 @@
 """For tests of ringcore and of code that uses it: oracle, assertions, problems, lockstep.
 
-Names load on first use, because the pytest plug-in `ringcore.testing.plugin` is imported by every pytest run of an
-environment. `ringcore.testing.strategies` needs hypothesis and is imported by its own name.
+Names load on first use, because the pytest plug-in `ringcore.testing.plugin` is imported by every pytest
+run of an environment. `ringcore.testing.strategies` needs hypothesis and is imported by its own name.
 """
 
 from __future__ import annotations
@@ -22,16 +22,16 @@ if TYPE_CHECKING:
     )
     from ringcore.testing.drawn_mask import And, Call, DenseBits, DrawnMask, Not, Or, evaluate
     from ringcore.testing.events import HARD_CASES, assert_occurred
-    from ringcore.testing.lockstep import (
+    from ringcore.testing.oracle import Results
+    from ringcore.testing.problem import Poison, Problem, Shards
+    from ringcore.testing.solving import solve
+    from ringcore.testing.verdicts import (
         LockstepDivergence,
         LockstepFailure,
         digest,
         lockstep,
         lockstep_settings,
     )
-    from ringcore.testing.oracle import Results
-    from ringcore.testing.problem import Poison, Problem, Shards
-    from ringcore.testing.solve import solve
 
 _PLACES = {
     "arrays": ("from_numpy", "half_ulp", "round_to", "to_numpy"),
@@ -45,10 +45,10 @@ _PLACES = {
     ),
     "drawn_mask": ("And", "Call", "DenseBits", "DrawnMask", "Not", "Or", "evaluate"),
     "events": ("HARD_CASES", "assert_occurred"),
-    "lockstep": ("LockstepDivergence", "LockstepFailure", "digest", "lockstep", "lockstep_settings"),
+    "verdicts": ("LockstepDivergence", "LockstepFailure", "digest", "lockstep", "lockstep_settings"),
     "oracle": ("Results",),
     "problem": ("Poison", "Problem", "Shards"),
-    "solve": ("solve",),
+    "solving": ("solve",),
 }
 _MODULE_OF = {name: module for module, names in _PLACES.items() for name in names}
 
@@ -91,6 +91,8 @@ def __getattr__(name: str) -> Any:
         return importlib.import_module("ringcore.testing.oracle")
     if name in _MODULE_OF:
         value = getattr(importlib.import_module(f"ringcore.testing.{_MODULE_OF[name]}"), name)
-        globals()[name] = value  # a submodule of the same name (lockstep, solve) would take its place otherwise
+        globals()[name] = (
+            value  # a submodule of the same name (lockstep, solve) would take its place otherwise
+        )
         return value
     raise AttributeError(f"module {__name__!r} has no attribute {name!r}")

@@ -10,14 +10,19 @@ from numpy.typing import NDArray
 from ringcore.dtypes import dtype_name
 
 _DIGITS = {"float64": 53, "float32": 24, "float16": 11, "bfloat16": 8}  # of the significand, in bits
-_SMALLEST_EXPONENT = {"float64": -1022, "float32": -126, "float16": -14, "bfloat16": -126}  # of normal numbers
+_SMALLEST_EXPONENT = {
+    "float64": -1022,
+    "float32": -126,
+    "float16": -14,
+    "bfloat16": -126,
+}  # of normal numbers
 
 
 def to_numpy(x: Any) -> NDArray[Any]:
     """``x`` as a NumPy array: float64 for every float dtype, else its own dtype.
 
-    Knows torch (also bfloat16, also when it requires a gradient), JAX, array-api-strict and CuPy by what their arrays
-    offer, without importing them.
+    Knows torch (also bfloat16, also when it requires a gradient), JAX, array-api-strict and CuPy by what
+    their arrays offer, without importing them.
 
     Examples
     --------

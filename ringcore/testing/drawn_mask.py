@@ -124,7 +124,7 @@ class DenseBits:
         return np.random.default_rng(self.seed).random((*self.lead, S_q, S_k)) < 0.75
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, repr=False)
 class DrawnMask:
     """A mask and its meaning.
 
@@ -143,6 +143,10 @@ class DrawnMask:
 
     tree: Tree | None = None
     dense: DenseBits | None = None
+
+    def __repr__(self) -> str:
+        tail = "" if self.dense is None else f", {self.dense!r}"
+        return f"DrawnMask({self.tree!r}{tail})"
 
     @property
     def mask(self) -> Any:

@@ -60,7 +60,7 @@ def of(problem: Problem) -> list[str]:
         "P = 1": P == 1,
         "P > 1": P > 1,
         "P is odd and > 1": P > 1 and P % 2 == 1,
-        "P > S": P > min(lengths),
+        "P > S": min(lengths) < P,
         "empty shard": 0 in counts,
         "S = 0": 0 in lengths,
         "S = 1": 1 in lengths,
@@ -69,7 +69,8 @@ def of(problem: Problem) -> list[str]:
         "key that no query sees": problem.S_q > 0 and not bool(np.all(np.any(visible, axis=-2))),
         "rank that sees no key": problem.S_k > 0
         and any(
-            q_layout.count(rank) > 0 and bool(np.all(blind[..., q_layout.positions(rank)])) for rank in range(P)
+            q_layout.count(rank) > 0 and bool(np.all(blind[..., q_layout.positions(rank)]))
+            for rank in range(P)
         ),
         "GQA": 1 < G < H,
         "MQA": 1 == G < H,
@@ -86,15 +87,19 @@ def of(problem: Problem) -> list[str]:
         "complement": "~" in used,
         "per-row mask": per_row(mask.tree),
         "dense mask": mask.dense is not None,
-        "dense mask per head": mask.dense is not None and len(mask.dense.lead) > 0 and mask.dense.lead[-1] > 1,
+        "dense mask per head": mask.dense is not None
+        and len(mask.dense.lead) > 0
+        and mask.dense.lead[-1] > 1,
         "lse has no cotangent": not problem.with_dlse,
         "large scores": problem.spread > 10,
     }
     return [name for name, is_so in cases.items() if is_so] + [f"side={problem.side}", f"way={problem.way}"]
 
 
-def assert_occurred(counted: Mapping[str, int] | Counter[str], cases: Iterable[str], *, least: int = 1) -> None:
-    """Each of these cases occurred at least ``least`` times: a property that never met them has shown nothing.
+def assert_occurred(
+    counted: Mapping[str, int] | Counter[str], cases: Iterable[str], *, least: int = 1
+) -> None:
+    """Each of these cases occurred at least ``least`` times; a property that never met them shows nothing.
 
     Examples
     --------

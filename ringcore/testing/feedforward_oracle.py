@@ -34,13 +34,14 @@ ACTIVATIONS: dict[str, tuple[Callable[[Floats], Floats], Callable[[Floats], Floa
     ),
     "gelu_tanh": (
         lambda a: a * (1 + _inner(a)) / 2,
-        lambda a: (1 + _inner(a)) / 2
-        + a * (1 - _inner(a) ** 2) * _SQRT_2_OVER_PI * (1 + 3 * 0.044715 * a**2) / 2,
+        lambda a: (
+            (1 + _inner(a)) / 2 + a * (1 - _inner(a) ** 2) * _SQRT_2_OVER_PI * (1 + 3 * 0.044715 * a**2) / 2
+        ),
     ),
     "silu": (lambda a: a * _sigmoid(a), lambda a: _sigmoid(a) * (1 + a * (1 - _sigmoid(a)))),
     "relu": (lambda a: np.maximum(a, 0), lambda a: (a > 0).astype(np.float64)),
 }
-"""Name to (function, derivative). "gelu" is the exact form with erf, "gelu_tanh" Hendrycks and Gimpel's approximation."""
+"""Name to (function, derivative). "gelu" is the exact form, with erf, "gelu_tanh" its usual approximation."""
 
 
 def _field(layer: Any, name: str) -> Floats | None:
@@ -58,8 +59,8 @@ def feedforward(layer: Any, x: Any, activation: str = "gelu") -> Floats:
     Parameters
     ----------
     layer : dict or object with attributes
-        ``w_in`` (D, F), ``w_out`` (F, D'), and where present ``b_in`` (F,), ``w_gate`` (D, F), ``b_gate`` (F,),
-        ``b_out`` (D',).
+        ``w_in`` (D, F), ``w_out`` (F, D'), and where present ``b_in`` (F,), ``w_gate`` (D, F), ``b_gate``
+        (F,), ``b_out`` (D',).
     x : array_like, (..., D)
     activation : {"gelu", "gelu_tanh", "silu", "relu"}
 
@@ -77,7 +78,9 @@ def feedforward(layer: Any, x: Any, activation: str = "gelu") -> Floats:
     return y
 
 
-def feedforward_vjp(layer: Any, x: Any, dy: Any, activation: str = "gelu") -> tuple[dict[str, Floats], Floats]:
+def feedforward_vjp(
+    layer: Any, x: Any, dy: Any, activation: str = "gelu"
+) -> tuple[dict[str, Floats], Floats]:
     """Gradient of ``sum(dy * y)``: with respect to the parameters present, by name, and to x."""
     _, gradient = _with_gradient(layer, x, activation)
     return gradient(np.asarray(dy).astype(np.float64))

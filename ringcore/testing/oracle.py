@@ -1,11 +1,11 @@
 """Attention over the whole sequence by its definition, in float64: what every result is compared with.
 
-Written to be obviously right, with the whole score matrix in memory, and unlike the library in structure: no tiles, no
-running maximum, no intervals, no ranks. Imports nothing but NumPy and its two sister modules, which import nothing
-else either. Good for sequences of some thousands.
+Written to be obviously right, with the whole score matrix in memory, and unlike the library in structure:
+no tiles, no running maximum, no intervals, no ranks. Imports nothing but NumPy and its two sister modules,
+which import nothing else either. Good for sequences of some thousands.
 
-Letters as everywhere: B batch dims, H query heads, G key/value heads (H % G == 0), S_q and S_k sequence lengths,
-D head dim, E value head dim. Arrays without a head axis, (S, D), are one head.
+Letters as everywhere: B batch dims, H query heads, G key/value heads (H % G == 0), S_q and S_k sequence
+lengths, D head dim, E value head dim. Arrays without a head axis, (S, D), are one head.
 """
 
 from __future__ import annotations
@@ -56,10 +56,10 @@ Bools = NDArray[np.bool_]
 
 
 class Results(NamedTuple):
-    """One entry per result of attention and its gradient: values, condition numbers or sets; None where not asked.
+    """Attention's results and gradients by name: values, condition numbers or sets; None where not asked.
 
-    Shapes: ``out`` (\\*B, H, S_q, E), ``lse`` (\\*B, H, S_q), ``dq`` (\\*B, H, S_q, D), ``dk`` (\\*B, G, S_k, D),
-    ``dv`` (\\*B, G, S_k, E).
+    Shapes: ``out`` (\\*B, H, S_q, E), ``lse`` (\\*B, H, S_q), ``dq`` (\\*B, H, S_q, D), ``dk`` (\\*B, G,
+    S_k, D), ``dv`` (\\*B, G, S_k, E).
     """
 
     out: Any = None
@@ -102,7 +102,7 @@ def _t(x: Any) -> Any:
 
 
 def _seen_sum(weights: Floats, x: Floats, vis: Bools) -> Floats:
-    """Sum over j of ``weights[i, j] * x[j]``, over the pairs of ``vis`` and no others; weights are 0 elsewhere.
+    """Sum over j of ``weights[i, j] * x[j]``, over the pairs of ``vis`` alone; weights are 0 elsewhere.
 
     A matrix product does it unless x holds NaN or inf: 0 * NaN would reach rows that do not see it.
     """
@@ -117,7 +117,8 @@ def _seen_sum(weights: Floats, x: Floats, vis: Bools) -> Floats:
 
 def _over_group(x: Floats, groups: int) -> Floats:
     """(\\*B, H, S, D) to (\\*B, G, S, D): the sum over the query heads that share a key head."""
-    return np.sum(x.reshape(*x.shape[:-3], groups, x.shape[-3] // groups, *x.shape[-2:]), axis=-3)
+    by_group = x.reshape(*x.shape[:-3], groups, x.shape[-3] // groups, *x.shape[-2:])
+    return np.asarray(np.sum(by_group, axis=-3))
 
 
 def _softmax(a: _Inputs) -> tuple[Floats, Floats]:
@@ -145,8 +146,8 @@ def attention(
     scale : float, optional
         Factor of the scores; 1/sqrt(D) if not given.
     dtype : NumPy dtype
-        The arithmetic. float32 gives dense attention in the arithmetic of a float32 ring, which `assert_no_growth`
-        compares with.
+        The arithmetic. float32 gives dense attention in the arithmetic of a float32 ring, which
+        `assert_no_growth` compares with.
 
     Returns
     -------
@@ -202,7 +203,7 @@ def attention_vjp(
     """
     a = _prepare(q, k, v, visible, scale, dtype)
     g = np.asarray(dout).astype(dtype).reshape(*a.q.shape[:-1], a.v.shape[-1])
-    h = np.zeros(a.q.shape[:-1], dtype) if dlse is None else np.asarray(dlse).astype(dtype).reshape(a.q.shape[:-1])
+    h = np.zeros(1, dtype) if dlse is None else np.asarray(dlse).astype(dtype).reshape(a.q.shape[:-1])
     with np.errstate(all="ignore"):
         p, _ = _softmax(a)
         out = _seen_sum(p, a.v, a.vis)
@@ -243,9 +244,9 @@ def conditions(
 ) -> Results:
     """Condition numbers: a backward-stable computation with unit roundoff u errs by a few ``u * condition``.
 
-    Rounding perturbs a score s = scale q.k by up to a few u sigma, sigma = scale \\|q\\|\\|k\\|^T, hence the weight
-    p = exp(s - lse) by the factor 1 + u (1 + sigma + sbar): its own rounding, that of its score, and that of lse,
-    where sbar = sum(p sigma) is what the scores' errors do to lse. With
+    Rounding perturbs a score s = scale q.k by up to a few u sigma, sigma = scale \\|q\\|\\|k\\|^T, hence
+    the weight p = exp(s - lse) by the factor 1 + u (1 + sigma + sbar): its own rounding, that of its score,
+    and that of lse, where sbar = sum(p sigma) is what the scores' errors do to lse. With
 
         w = p (1 + sigma + sbar) + 2^-102    on visible keys, 0 elsewhere
 
@@ -258,15 +259,16 @@ def conditions(
         dk    scale c^T \\|q\\|
         c   = w (\\|dout\\|\\|v\\|^T + sum \\|dout\\|\\|out\\| + \\|dlse\\|) + p sum \\|dout\\| cond_out
 
-    c bounds dS = p (dout v^T - sum dout out + dlse): p's error meets each of the three terms in absolute value, and
-    out's own error reaches dS through delta = sum dout out - dlse. The cotangent of lse enters there and nowhere else:
-    it adds p dlse to dS, so w \\|dlse\\| to c (p's error, and one rounding of delta, which w also covers). Where query heads
-    share a key head, dk and dv are sums over these heads and so are their conditions.
+    c bounds dS = p (dout v^T - sum dout out + dlse): p's error meets each of the three terms in absolute
+    value, and out's own error reaches dS through delta = sum dout out - dlse. The cotangent of lse enters
+    there and nowhere else: it adds p dlse to dS, so w \\|dlse\\| to c (p's error, and one rounding of
+    delta, which w also covers). Where query heads share a key head, dk and dv are sums over these heads and
+    so are their conditions.
 
     Rows that see no key have condition 0: their results are exact, 0 and -inf.
 
-    Parameters and shapes are those of `attention_vjp`; without ``dout`` only ``out`` and ``lse`` are given. Each entry
-    has the shape of the result it belongs to. Entries that a NaN or inf reaches are NaN or inf.
+    Parameters and shapes are those of `attention_vjp`; without ``dout`` only ``out`` and ``lse`` are given.
+    Each entry has the shape of the result it belongs to. Entries that a NaN or inf reaches are NaN or inf.
     """
     a = _prepare(q, k, v, visible, scale, np.float64)
     with np.errstate(all="ignore"):
@@ -281,7 +283,8 @@ def conditions(
         if dout is None:
             return Results(c_out[0], c_lse[0]) if a.flat else Results(c_out, c_lse)
         g = np.abs(np.asarray(dout).astype(np.float64)).reshape(out.shape)
-        h = np.zeros(lse.shape) if dlse is None else np.abs(np.asarray(dlse).astype(np.float64)).reshape(lse.shape)
+        h = np.abs(np.asarray(0 if dlse is None else dlse).astype(np.float64))
+        h = np.broadcast_to(h.reshape(lse.shape) if h.ndim else h, lse.shape)
         terms = g @ _t(absv) + np.sum(g * np.abs(out), axis=-1, keepdims=True) + h[..., None]
         c = np.where(a.vis, w * terms + p * np.sum(g * c_out, axis=-1, keepdims=True), 0)
         c_dq = size * _seen_sum(c, absk, a.vis)
@@ -301,14 +304,15 @@ def may_be_nonfinite(
 ) -> Results:
     """Which rows a NaN or inf in the inputs can reach, given who sees whom; all others must be finite.
 
-    A query's weights are touched by its own q and the keys it sees, its out also by their v, its dq also by its own
-    dout and dlse; dv of a key by the weights and dout of the queries that see it, dk by their dq's.
+    A query's weights are touched by its own q and the keys it sees, its out also by their v, its dq also by
+    its own dout and dlse; dv of a key by the weights and dout of the queries that see it, dk by their dq's.
     A query that sees no key is touched by nothing and touches nothing.
 
     Returns
     -------
     Results
-        Bools of the results' shapes with a last axis of length 1 in place of the head dim (``lse``: its own shape).
+        Bools of the results' shapes with a last axis of length 1 in place of the head dim (``lse``: its own
+        shape).
     """
     a = _prepare(q, k, v, visible, 1.0, np.float64)
 
@@ -320,7 +324,9 @@ def may_be_nonfinite(
 
     def over_queries(hit: Bools) -> Bools:
         by_head = np.any(a.vis & hit[..., :, None], axis=-2)
-        by_group = by_head.reshape(*by_head.shape[:-2], a.groups, -1, by_head.shape[-1])
+        by_group = by_head.reshape(
+            *by_head.shape[:-2], a.groups, by_head.shape[-2] // a.groups, by_head.shape[-1]
+        )
         return np.asarray(np.any(by_group, axis=-2))
 
     sees = np.any(a.vis, axis=-1)

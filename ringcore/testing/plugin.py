@@ -1,6 +1,7 @@
 """Pytest plug-in: fixtures ``ring`` and ``ranks``, and ``@pytest.mark.ranks(1, 2, 3)``.
 
-Every pytest run of an environment loads this file, so that it imports nothing of its own before a test asks for it.
+Every pytest run of an environment loads this file, so that it imports nothing of its own before a test asks
+for it.
 """
 
 from __future__ import annotations
@@ -23,7 +24,7 @@ class _PerRank:
 
     def __getattr__(self, name: str) -> Any:
         raise AttributeError(
-            f"ring.{name} is known only where the test runs: each of the {self._size} ranks has a ring of its own. "
+            f"ring.{name} is known only where the test runs: each of {self._size} ranks has its own ring. "
             "Use ring in the test function, not in a fixture."
         )
 
@@ -31,7 +32,9 @@ class _PerRank:
 def pytest_addoption(parser: pytest.Parser) -> None:
     """Declare the ini option ``ring_timeout``."""
     parser.addini(
-        "ring_timeout", "seconds that a rank of the fixtures ring and ranks waits for another one", default="60"
+        "ring_timeout",
+        "seconds that a rank of the fixtures ring and ranks waits for another one",
+        default="60",
     )
 
 
@@ -39,7 +42,7 @@ def pytest_configure(config: pytest.Config) -> None:
     """Declare the marker ``ranks``."""
     config.addinivalue_line(
         "markers",
-        "ranks(*sizes): run the test once for each size, on a ring of that many ranks (threads of this process); "
+        "ranks(*sizes): run the test once for each size, on that many ranks (threads of this process); "
         "the body runs on every rank, with a ring fixture of its own.",
     )
 
@@ -51,7 +54,9 @@ def pytest_generate_tests(metafunc: pytest.Metafunc) -> None:
         return
     sizes = marker.args
     if not sizes or not all(isinstance(n, int) and n >= 1 for n in sizes) or marker.kwargs:
-        raise pytest.UsageError(f"ranks must be given numbers of ranks, such as ranks(1, 2, 3). Got {marker.args}.")
+        raise pytest.UsageError(
+            f"ranks must be given numbers of ranks, such as ranks(1, 2, 3). Got {marker.args}."
+        )
     if "ring" not in metafunc.fixturenames:
         raise pytest.UsageError(
             f"{metafunc.definition.nodeid}: a test marked ranks{sizes} must take the fixture ring. "

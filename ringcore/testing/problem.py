@@ -1,7 +1,7 @@
 """One attention problem: a short description from which every array follows, and the reference for it.
 
-A `Problem` holds sizes, layouts, a mask as an expression and a seed, so that its repr is a line that can be pasted into
-a test. Arrays, mask objects and reference are made from it on demand and kept.
+A `Problem` holds sizes, layouts, a mask as an expression and a seed, so that its repr is a line that can be
+pasted into a test. Arrays, mask objects and reference are made from it on demand and kept.
 """
 
 from __future__ import annotations
@@ -18,14 +18,14 @@ from ringcore.dtypes import accumulation_name
 from ringcore.layout import Layout
 from ringcore.testing import events, oracle
 from ringcore.testing.arrays import from_numpy, round_to
-from ringcore.testing.drawn_mask import Call, DrawnMask
+from ringcore.testing.drawn_mask import DrawnMask
 from ringcore.testing.oracle import Results
 
 lse_dtype = accumulation_name
 
 
 class Shards(NamedTuple):
-    """A rank's part of the inputs, sequence on the problem's ``seq_axis``; ``dlse`` (\\*B, H, L_q) or None."""
+    """A rank's part of the inputs, sequence on ``seq_axis``; ``dlse`` is (\\*B, H, L_q) or None."""
 
     q: Any
     k: Any
@@ -35,11 +35,14 @@ class Shards(NamedTuple):
 
 
 class Poison(NamedTuple):
-    """A NaN or inf put into one element of an input, at [..., 0] of this position in all batch rows and heads."""
+    """A NaN or inf put into an input: into element 0 of one position, in all batch rows and heads."""
 
     name: str
     position: int
     value: float
+
+
+_NO_MASK = DrawnMask()
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -82,6 +85,7 @@ class Problem:
     Examples
     --------
     >>> import numpy
+    >>> from ringcore.testing import Call
     >>> problem = Problem(xp=numpy, q_layout=Layout.zigzag(length=5, ranks=2), mask=DrawnMask(Call("causal")))
     >>> problem.q.shape, problem.shards(1).q.shape, problem.reference.lse.shape
     ((1, 5, 2), (1, 2, 2), (1, 5))
@@ -90,7 +94,7 @@ class Problem:
     xp: ModuleType | Any
     q_layout: Layout
     k_layout: Layout | Any = None
-    mask: DrawnMask = DrawnMask()
+    mask: DrawnMask = _NO_MASK
     dtype: str = "float64"
     batch: tuple[int, ...] = ()
     heads: tuple[int, int] | None = (1, 1)
@@ -127,6 +131,9 @@ class Problem:
             if name != "xp" and not same and value != field.default:
                 shown.append(f"{name}={value!r}")
         return f"Problem({', '.join(shown)})"
+
+    def _repr_pretty_(self, printer: Any, cycle: bool) -> None:
+        printer.text(repr(self))  # what hypothesis prints of a failing example
 
     # ------------------------------------------------------------------ sizes
 
@@ -215,7 +222,7 @@ class Problem:
         return Shards(*made)
 
     def options(self, rank: int) -> dict[str, Any]:
-        """Keyword arguments of `ringcore.attention` and `ringcore.attention_vjp` on a rank, ``ring`` excepted."""
+        """Keyword arguments of `ringcore.attention_vjp` on a rank, without ``ring`` and ``backend``."""
         return {
             "layout": self.q_layout,
             "k_layout": None if self.k_layout == self.q_layout else self.k_layout,
@@ -234,29 +241,30 @@ class Problem:
         table = self.mask.visibility(self).table(self.S_q, self.S_k)
         return np.broadcast_to(table, (*self.shape_of("lse"), self.S_k))
 
-    def _inputs(self) -> tuple[Any, ...]:
-        x = self.values
-        return x["q"], x["k"], x["v"], x["dout"], x["dlse"] if self.with_dlse else None, self.visible
+    @property
+    def _inputs(self) -> dict[str, Any]:
+        x = self.values if self.with_dlse else {**self.values, "dlse": None}
+        return {**x, "visible": self.visible}
 
     @cached_property
     def reference(self) -> Results:
         """The right answer, float64, whole sequence."""
-        return oracle.reference(*self._inputs(), self.scale)
+        return oracle.reference(**self._inputs, scale=self.scale)
 
     @cached_property
     def conditions(self) -> Results:
         """Condition numbers of `reference`; see `oracle.conditions`."""
-        return oracle.conditions(*self._inputs(), self.scale)
+        return oracle.conditions(**self._inputs, scale=self.scale)
 
     @cached_property
     def dense(self) -> Results:
         """Dense attention in the accumulation dtype of this problem: what `check_no_growth` compares with."""
-        return oracle.reference(*self._inputs(), self.scale, dtype=np.dtype(accumulation_name(self.dtype)))
+        return oracle.reference(**self._inputs, scale=self.scale, dtype=accumulation_name(self.dtype))
 
     @cached_property
     def may_be_nonfinite(self) -> Results:
         """Rows that a NaN or inf of the inputs can reach; see `oracle.may_be_nonfinite`."""
-        return oracle.may_be_nonfinite(*self._inputs())
+        return oracle.may_be_nonfinite(**self._inputs)
 
     def events(self) -> list[str]:
         """Names of the hard cases that this problem is, from `ringcore.testing.events.HARD_CASES`."""

@@ -1,7 +1,7 @@
 """Hypothesis strategies for layouts, masks and whole attention problems. Needs hypothesis.
 
-All shrink to what is simplest: one rank, no token, no mask, seed 0. Sizes are small, so that hundreds of examples take
-seconds; the hard cases (`ringcore.testing.HARD_CASES`) come up by design, not by luck.
+All shrink to what is simplest: one rank, no token, no mask, seed 0. Sizes are small, so that hundreds of
+examples take seconds; the hard cases (`ringcore.testing.HARD_CASES`) come up by design, not by luck.
 """
 
 from __future__ import annotations
@@ -10,7 +10,6 @@ import math
 from collections.abc import Callable, Sequence
 from typing import Any
 
-import numpy as np
 from hypothesis import strategies as st
 
 from ringcore.layout import Layout
@@ -21,10 +20,13 @@ __all__ = ["attention_problems", "layouts", "masks"]
 
 _HEADS = ((1, 1), (2, 1), (2, 2), (4, 2), (3, 1), (6, 2), (3, 3))
 _BATCHES = ((), (1,), (2,), (2, 1), (1, 3), (2, 2))
-_TILES = (None, (1, 1), (2, 3), (5, 4), (16, 8))
+_TILES = (None, (16, 8), (5, 4), (2, 9), (7, 1))
+_CONSTRUCTORS = ("full", "causal", "window", "documents", "prefix", "keys", "padding", "global_tokens")
 
 
-def _strategy(value: int | st.SearchStrategy[int] | None, otherwise: st.SearchStrategy[int]) -> st.SearchStrategy[int]:
+def _strategy(
+    value: int | st.SearchStrategy[int] | None, otherwise: st.SearchStrategy[int]
+) -> st.SearchStrategy[int]:
     if value is None:
         return otherwise
     return st.just(value) if isinstance(value, int) else value
@@ -85,11 +87,12 @@ def masks(
     max_parts : int
         Constructors in one expression at most.
     """
-    parts = _constructors(S_q, S_k, batch)
-    trees: st.SearchStrategy[Tree] = st.recursive(parts, _joined, max_leaves=max_parts)
-    tree = draw(st.one_of(st.none(), parts, trees, trees))
-    if dense and draw(st.integers(0, 7)) == 7:
-        lead = () if heads is None else draw(st.sampled_from([(), (1,), (heads,), (*batch, 1), (*batch, heads)]))
+    parts = draw(st.sampled_from([0, 1, 1, 2, 2, 3, max_parts]))
+    tree = _expression(draw, S_q, S_k, batch, min(parts, max_parts)) if parts else None
+    if dense and draw(st.integers(0, 4)) == 4:
+        lead = (
+            () if heads is None else draw(st.sampled_from([(), (1,), (heads,), (*batch, 1), (*batch, heads)]))
+        )
         return DrawnMask(tree, DenseBits(lead, draw(st.integers(0, 999))))
     return DrawnMask(tree)
 
@@ -140,13 +143,11 @@ def attention_problems(
     """
     P = draw(st.integers(1, max_ranks))
     q_layout = draw(layouts(length=_lengths(max_length), ranks=P))
-    k_layout = draw(
-        st.one_of(
-            st.just(q_layout),
-            layouts(length=q_layout.length, ranks=P),
-            layouts(length=_lengths(max_length), ranks=P),
-        )
-    )
+    keys_are = draw(st.sampled_from(["the same", "laid out otherwise", "another sequence"]))
+    k_layout = q_layout
+    if keys_are != "the same":
+        other = keys_are == "another sequence"
+        k_layout = draw(layouts(length=_lengths(max_length) if other else q_layout.length, ranks=P))
     heads = draw(st.sampled_from([*_HEADS, None]))
     batch = () if heads is None else draw(st.sampled_from(_BATCHES))
     S_q, S_k = q_layout.length, k_layout.length
@@ -187,55 +188,62 @@ def _lengths(most: int) -> st.SearchStrategy[int]:
     return st.one_of(st.integers(0, min(7, most)), st.integers(0, most))
 
 
-def _constructors(S_q: int, S_k: int, batch: tuple[int, ...]) -> st.SearchStrategy[Tree]:
+def _expression(draw: st.DrawFn, S_q: int, S_k: int, batch: tuple[int, ...], parts: int) -> Tree:
+    """An expression of so many constructors, any part of it complemented now and then."""
+    if parts == 1:
+        tree: Tree = _constructor(draw, S_q, S_k, batch)
+    else:
+        cut = draw(st.integers(1, parts - 1))
+        left = _expression(draw, S_q, S_k, batch, cut)
+        right = _expression(draw, S_q, S_k, batch, parts - cut)
+        tree = And(left, right) if draw(st.booleans()) else Or(left, right)
+    return Not(tree) if draw(st.sampled_from([False, False, False, True])) else tree
+
+
+def _constructor(draw: st.DrawFn, S_q: int, S_k: int, batch: tuple[int, ...]) -> Call:
     longest = max(S_q, S_k)
-    reach = st.one_of(st.integers(0, 4), st.integers(0, longest), st.none())
-    offset = st.one_of(st.integers(-3, 3), st.integers(-longest - 1, longest + 1))
-    edges = st.lists(st.integers(0, S_k + 2), min_size=2, max_size=2).map(sorted)
-    position = st.integers(0, longest + 1)
-    return st.one_of(
-        st.just(Call("full")),
-        st.builds(lambda n: Call("causal", (n,)), offset),
-        st.builds(lambda a, b: Call("window", (a, b)), reach, reach),
-        _documents(S_q, S_k, batch),
-        st.builds(lambda n: Call("prefix", (n,)), st.integers(0, S_k + 1)),
-        st.builds(lambda ab: Call("keys", tuple(ab)), edges),
-        _rows(batch, st.integers(0, S_k + 1)).map(lambda n: Call("padding", (n,))),
-        st.lists(position, min_size=1, max_size=4).map(lambda p: Call("global_tokens", (tuple(p),))),
-    )
+    name = draw(st.sampled_from(_CONSTRUCTORS))
+    match name:
+        case "causal":
+            near = draw(st.booleans())
+            most = 3 if near else longest + 1
+            return Call(name, (draw(st.integers(-most, most)),))
+        case "window":
+            reach = [None, 0, 1, 2, 3, longest // 3, longest]
+            return Call(name, (draw(st.sampled_from(reach)), draw(st.sampled_from(reach))))
+        case "documents":
+            return _documents(draw, S_q, S_k, batch)
+        case "prefix":
+            return Call(name, (draw(st.integers(0, S_k + 1)),))
+        case "keys":
+            start = draw(st.integers(0, S_k + 1))
+            return Call(name, (start, draw(st.integers(start, S_k + 2))))
+        case "padding":
+            return Call(name, (_rows(draw, batch, st.integers(0, S_k + 1)),))
+        case "global_tokens":
+            return Call(name, (tuple(draw(st.lists(st.integers(0, longest), min_size=1, max_size=3))),))
+        case _:
+            return Call("full")
 
 
-@st.composite
 def _documents(draw: st.DrawFn, S_q: int, S_k: int, batch: tuple[int, ...]) -> Call:
     """Zero lengths, and totals that fall short of S or exceed it, included."""
     n = draw(st.integers(1, 5))
-    each_row = batch != () and draw(st.booleans())
-    rows = batch if each_row else ()
+    rows: tuple[int, ...] = batch if batch and draw(st.booleans()) else ()
 
     def lengths(S: int) -> Any:
-        size = st.integers(0, 2 * math.ceil(S / n) + 1)
-        return draw(_rows((*rows, n), size))
+        return _rows(draw, (*rows, n), st.integers(0, 2 * math.ceil(S / n) + 1))
 
-    if draw(st.integers(0, 2)) == 2 and S_q != S_k:
+    if S_q != S_k and draw(st.booleans()):
         return Call("documents", (lengths(S_q), lengths(S_k)))
     return Call("documents", (lengths(max(S_q, S_k)),))
 
 
-def _rows(shape: tuple[int, ...], element: st.SearchStrategy[int]) -> st.SearchStrategy[Any]:
+def _rows(draw: st.DrawFn, shape: tuple[int, ...], element: st.SearchStrategy[int]) -> Any:
     """Ints nested in tuples of this shape; a bare int for ()."""
-    size = math.prod(shape)
-    flat = st.lists(element, min_size=size, max_size=size)
-    return flat.map(lambda values: _tuples(np.reshape(values, shape).tolist()))
-
-
-def _tuples(nested: Any) -> Any:
-    return tuple(_tuples(x) for x in nested) if isinstance(nested, list) else nested
-
-
-def _joined(trees: st.SearchStrategy[Tree]) -> st.SearchStrategy[Tree]:
-    return st.one_of(
-        st.builds(Not, trees), st.builds(And, trees, trees), st.builds(Or, trees, trees)
-    )
+    if not shape:
+        return draw(element)
+    return tuple(_rows(draw, shape[1:], element) for _ in range(shape[0]))
 
 
 @st.composite

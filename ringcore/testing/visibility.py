@@ -1,8 +1,8 @@
 """Who may see whom, as plain predicates: the reference for ringcore's masks.
 
-The constructors have the names and signatures of ringcore's masks, but each is the definition itself, a predicate
-of one query position ``i`` and one key position ``j``, and nothing else: no intervals, no layouts, no ranks.
-Imports nothing but NumPy.
+The constructors have the names and signatures of ringcore's masks, but each is the definition itself, a
+predicate of one query position ``i`` and one key position ``j``, and nothing else: no intervals, no
+layouts, no ranks. Imports nothing but NumPy.
 """
 
 from __future__ import annotations
@@ -25,7 +25,8 @@ class Visibility:
     Attributes
     ----------
     see : callable
-        ``see(i, j)`` with ints of shape (S_q, 1) and (1, S_k) gives bools broadcastable to (\\*B, H, S_q, S_k).
+        ``see(i, j)`` with ints of shape (S_q, 1) and (1, S_k) gives bools broadcastable to (\\*B, H, S_q,
+        S_k).
     text : str
         How it was written.
 
@@ -44,7 +45,8 @@ class Visibility:
         """The whole matrix: bool, (S_q, S_k) or (\\*B, 1, S_q, S_k); True where the query may see the key."""
         i, j = np.arange(S_q)[:, None], np.arange(S_k)[None, :]
         seen = np.asarray(self.see(i, j))
-        return np.broadcast_to(seen, np.broadcast_shapes(seen.shape, (S_q, S_k)))
+        whole: Bools = np.broadcast_to(seen, np.broadcast_shapes(seen.shape, (S_q, S_k)))
+        return whole
 
     def __and__(self, other: Visibility) -> Visibility:
         return Visibility(lambda i, j: self.see(i, j) & other.see(i, j), f"({self.text} & {other.text})")
@@ -73,12 +75,10 @@ def window(left: int | None, right: int | None) -> Visibility:
     """At most ``left`` keys back and ``right`` keys ahead; None is unbounded."""
 
     def see(i: Ints, j: Ints) -> Bools:
-        near = (i == i) & (j == j)
-        if left is not None:
-            near = near & (i - j <= left)
-        if right is not None:
-            near = near & (j - i <= right)
-        return near
+        back, ahead = i - j, j - i
+        near_enough_back = (back <= left) if left is not None else (back == back)
+        near_enough_ahead = (ahead <= right) if right is not None else (ahead == ahead)
+        return near_enough_back & near_enough_ahead
 
     return Visibility(see, f"window({left}, {right})")
 
@@ -111,10 +111,10 @@ def documents(lengths: ArrayLike, k_lengths: ArrayLike | None = None) -> Visibil
         stop = np.cumsum(sizes, axis=-1)[..., None, None]
         start = stop - sizes[..., None, None]
         inside = (start <= x) & (x < stop)
-        return inside if sizes.ndim == 1 else np.expand_dims(inside, -4)
+        return np.asarray(inside if sizes.ndim == 1 else np.expand_dims(inside, -4))
 
     def see(i: Ints, j: Ints) -> Bools:
-        return np.any(holds(on_q, i) & holds(on_k, j), axis=-3)
+        return np.asarray(np.any(holds(on_q, i) & holds(on_k, j), axis=-3))
 
     name = f"documents({on_q.tolist()}" + ("" if k_lengths is None else f", {on_k.tolist()}") + ")"
     return Visibility(see, name)
@@ -123,13 +123,16 @@ def documents(lengths: ArrayLike, k_lengths: ArrayLike | None = None) -> Visibil
 def padding(lengths: ArrayLike) -> Visibility:
     """Keys ``j < length`` of each batch row; ``lengths`` has shape (\\*B,)."""
     sizes = np.asarray(lengths, dtype=np.int64)
-    return Visibility(lambda i, j: (j < sizes[..., None, None, None]) & (i == i), f"padding({sizes.tolist()})")
+    bound = sizes[..., None, None, None] if sizes.ndim else sizes
+    return Visibility(lambda i, j: (j < bound) & (i == i), f"padding({sizes.tolist()})")
 
 
 def global_tokens(positions: Sequence[int] | Ints) -> Visibility:
     """Pairs of which the query or the key is at one of the ``positions``."""
     chosen = np.asarray(positions, dtype=np.int64).reshape(-1)
-    return Visibility(lambda i, j: np.isin(i, chosen) | np.isin(j, chosen), f"global_tokens({chosen.tolist()})")
+    return Visibility(
+        lambda i, j: np.isin(i, chosen) | np.isin(j, chosen), f"global_tokens({chosen.tolist()})"
+    )
 
 
 def dense(array: Any) -> Visibility:

@@ -2,35 +2,17 @@
 
 from __future__ import annotations
 
-import importlib
-import importlib.util
 import pickle
 import tracemalloc
 from collections import Counter
+from types import SimpleNamespace
 
-import array_api_compat
 import numpy as np
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
 from ringcore.layout import Layout
-
-NAMESPACES = [
-    name
-    for name, module in {
-        "array_api_compat.numpy": "numpy",
-        "array_api_strict": "array_api_strict",
-        "array_api_compat.torch": "torch",
-        "jax.numpy": "jax",
-    }.items()
-    if importlib.util.find_spec(module)
-]
-
-
-@pytest.fixture(params=NAMESPACES)
-def xp(request):
-    return importlib.import_module(request.param)
 
 
 def holders(layout: Layout) -> list[int]:
@@ -64,7 +46,7 @@ FEW = [layouts_of(23, 5)[i] for i in (0, 1, 2, 4, 7)] + [layouts_of(3, 8)[i] for
 
 def layouts_for(xp) -> list[Layout]:
     """JAX compiles once per shape and is given fewer of them."""
-    return FEW if xp.__name__ == "jax.numpy" else SOME
+    return FEW if xp.name == "jax" else SOME
 
 
 @st.composite
@@ -127,7 +109,7 @@ def test_contiguous_ranks_differ_by_at_most_one_with_the_longer_ones_first():
 
 def test_zigzag_longer_chunks_come_first():
     layout = Layout.zigzag(length=26, ranks=2)
-    assert layout.ranges(0) == (range(0, 7), range(20, 26))
+    assert layout.ranges(0) == (range(7), range(20, 26))
     assert layout.ranges(1) == (range(7, 20),)
 
 
@@ -165,64 +147,56 @@ def test_long_sequences_cost_nothing(layout):
 
 
 def test_queries_under_every_namespace_with_scalar_and_array_ranks(xp):
-    for layout in layouts_for(xp):
+    for layout in layouts_for(xp)[:: 3 if xp.name == "jax" else 1]:  # eager JAX is slow
         x = np.arange(-2, layout.length + 3)
         index = np.arange(layout.length + 2)
         ranks = np.arange(layout.ranks)[:, None]
         for rank in (0, layout.ranks - 1, ranks):
             there = xp.asarray(rank) if isinstance(rank, np.ndarray) else rank
-            below = layout.below(there, xp.asarray(x), xp)
-            found = layout.global_positions(there, xp.asarray(index), xp)
-            assert array_api_compat.array_namespace(below, found) is array_api_compat.array_namespace(xp.asarray(0))
-            assert np.array_equal(np.asarray(below), layout.below(rank, x)), layout
-            assert np.array_equal(np.asarray(found), layout.global_positions(rank, index)), layout
+            below = layout.below(there, xp.asarray(x), xp.xp)
+            found = layout.global_positions(there, xp.asarray(index), xp.xp)
+            assert type(below) is type(found) is type(xp.asarray(x))
+            assert np.array_equal(xp.numpy(below), layout.below(rank, x)), layout
+            assert np.array_equal(xp.numpy(found), layout.global_positions(rank, index)), layout
         everywhere = np.arange(layout.length)
-        owner = layout.owner(xp.asarray(everywhere), xp)
-        assert np.array_equal(np.asarray(owner), layout.owner(everywhere)), layout
+        owner = layout.owner(xp.asarray(everywhere), xp.xp)
+        assert np.array_equal(xp.numpy(owner), layout.owner(everywhere)), layout
 
 
 @pytest.mark.parametrize("dtype", ["int8", "uint8", "int16", "int32"])
 def test_any_integer_dtype_goes_in_and_the_default_one_comes_out(xp, dtype):
     layout = Layout.zigzag(length=300, ranks=3)  # longer than int8 can hold
-    x = xp.asarray([0, 5, 127], dtype=getattr(xp, dtype))
-    assert np.asarray(layout.below(2, x, xp)).tolist() == [0, 0, 27]
-    assert np.asarray(layout.global_positions(2, x, xp)).tolist() == [100, 105, 300]
-    assert layout.below(2, x, xp).dtype == xp.asarray(0).dtype
+    x = xp.asarray(np.array([0, 5, 127], dtype))
+    below, found = layout.below(2, x, xp.xp), layout.global_positions(2, x, xp.xp)
+    assert xp.numpy(below).tolist() == [0, 0, 27]
+    assert xp.numpy(found).tolist() == [100, 105, 300]
+    assert below.dtype == found.dtype == xp.xp.asarray(0).dtype
 
 
-@pytest.mark.skipif("jax.numpy" not in NAMESPACES, reason="jax is not installed")
 def test_rank_and_positions_may_be_traced():
-    import jax
-    import jax.numpy as jnp
-
+    jax = pytest.importorskip("jax", reason="jax is not installed")
     for layout in FEW:
         x, index = np.arange(-2, layout.length + 3), np.arange(layout.length + 2)
-        below = jax.jit(lambda rank, x, layout=layout: layout.below(rank, x, jnp))
-        found = jax.jit(lambda rank, i, layout=layout: layout.global_positions(rank, i, jnp))
-        owner = jax.jit(lambda p, layout=layout: layout.owner(p, jnp))
+        below = jax.jit(lambda rank, x, layout=layout: layout.below(rank, x, jax.numpy))
+        found = jax.jit(lambda rank, i, layout=layout: layout.global_positions(rank, i, jax.numpy))
+        owner = jax.jit(lambda p, layout=layout: layout.owner(p, jax.numpy))
         for rank in range(layout.ranks):
             assert np.array_equal(below(rank, x), layout.below(rank, x))
             assert np.array_equal(found(rank, index), layout.global_positions(rank, index))
         assert np.array_equal(owner(np.arange(layout.length)), holders(layout))
 
 
-@pytest.mark.skipif("jax.numpy" not in NAMESPACES, reason="jax is not installed")
 def test_positions_beyond_the_default_integer_dtype_are_an_error():
-    import jax.numpy as jnp
-
-    layout = Layout.contiguous(length=2**31, ranks=2)
-    if jnp.asarray(0).dtype == jnp.int64:
-        assert layout.count(0) == 2**30
-    else:
-        with pytest.raises(ValueError, match=r"must fit .* Got int32\. Use a wider one .*jax_enable_x64"):
-            layout.below(0, jnp.arange(3), jnp)
+    narrow = SimpleNamespace(asarray=lambda x: np.asarray(x, np.int32), iinfo=np.iinfo)  # JAX without x64
+    with pytest.raises(ValueError, match=r"must fit .* Got int32\. Use a wider one .*jax_enable_x64"):
+        Layout.contiguous(length=2**31, ranks=2).below(0, [1, 2], narrow)
 
 
 # ---------------------------------------------------------------------- arrays
 
 
 @pytest.mark.parametrize("axis", [0, -2, 2])
-@pytest.mark.parametrize("dtype", ["bool", "int32", "float32", "complex64"])
+@pytest.mark.parametrize("dtype", ["bool", "int32", "complex64"])
 def test_6_unshard_inverts_shard_on_every_library_axis_and_dtype(xp, dtype, axis):
     for layout in layouts_for(xp):
         shape = [2, 3, 2]
@@ -232,17 +206,15 @@ def test_6_unshard_inverts_shard_on_every_library_axis_and_dtype(xp, dtype, axis
         shards = [layout.shard(there, rank, axis=axis) for rank in range(layout.ranks)]
         for rank, shard in enumerate(shards):
             want = np.take(x, np.flatnonzero(np.array(holders(layout)) == rank), axis=axis).astype(dtype)
-            assert np.array_equal(np.asarray(shard), want), layout
+            assert np.array_equal(xp.numpy(shard), want), layout
         back = layout.unshard(shards, axis=axis)
         assert back.dtype == there.dtype and type(back) is type(there)
-        assert np.array_equal(np.asarray(back), x.astype(dtype)), layout
+        assert np.array_equal(xp.numpy(back), x.astype(dtype)), layout
 
 
 @pytest.mark.parametrize("dtype", ["bfloat16", "uint16", "float16"])
-@pytest.mark.skipif("array_api_compat.torch" not in NAMESPACES, reason="torch is not installed")
 def test_6_round_trip_of_torch_dtypes_that_index_kernels_do_not_know(dtype):
-    import torch
-
+    torch = pytest.importorskip("torch", reason="torch is not installed")
     for layout in SOME:
         x = torch.arange(layout.length * 3, dtype=torch.int64).reshape(-1, 3).to(getattr(torch, dtype))
         shards = [layout.shard(x, rank) for rank in range(layout.ranks)]
@@ -277,7 +249,8 @@ def test_strided_and_reversed_arrays_shard_like_their_copies():
     for x in (base[:, ::2], base[:, ::-2], base.transpose(2, 1, 0)[:, 1::2]):
         for layout in layouts_of(23, 5):
             shards = [layout.shard(x, rank) for rank in range(5)]
-            assert all(np.array_equal(shard, x[:, layout.positions(rank)]) for rank, shard in enumerate(shards))
+            for rank, shard in enumerate(shards):
+                assert np.array_equal(shard, x[:, layout.positions(rank)])
 
 
 def test_19_every_token_arrives_when_ranks_do_not_divide_the_length():
@@ -404,7 +377,7 @@ WRONG = [
     (lambda: Z.unshard([X[:5], X[:6]]), ValueError, "Got (6, 3) and float64."),
     (lambda: Z.unshard([X[:5], X[:5, :2]]), ValueError, "shard of rank 1 must have shape (5, 3)"),
     (lambda: Z.unshard([X[:5], X[:5].astype("f4")]), ValueError, "Got (5, 3) and float32."),
-    (lambda: Z.unshard([X[:5], X[None, :5]]), ValueError, "an array of 2 axes, as that of rank 0 is. Got 3 axes"),
+    (lambda: Z.unshard([X[:5], X[None, :5]]), ValueError, "as that of rank 0 is. Got 3 axes"),
     (lambda: Z.unshard([X[:5, 0], X[:5, 0]]), ValueError, "Got axis=-2. Pass axis=0."),
     (lambda: Z.unshard([X[:5], [1]]), ValueError, "shard of rank 1 must be an array"),
 ]

@@ -97,6 +97,7 @@ class _RankThread(threading.Thread):
         self.result: Any = None
         self.error: BaseException | None = None
         self.first = False
+        self.ended = threading.Event()
         self._body = body
         self._context = copy_context()  # one copy each: a context cannot be entered twice at a time
 
@@ -109,21 +110,28 @@ class _RankThread(threading.Thread):
             self.first = world.fail(f"rank {rank} of {size} has raised {type(error).__name__}")
         else:
             world.leave(rank)
+        finally:
+            self.ended.set()
 
 
 def _run_all(threads: list[_RankThread]) -> None:
-    """Start all ranks and wait until all have ended; an interrupt here ends them."""
-    started = []
+    """Start all ranks and wait until all have ended; an interrupt here ends them.
+
+    An event says that a rank has ended: `Thread.join`, when interrupted, may take the thread for ended
+    in Python 3.11 (bpo-45274), and would not wait in the second attempt.
+    """
     try:
         for thread in threads:
             thread.start()
-            started.append(thread)
+        for thread in threads:
+            thread.ended.wait()
         for thread in threads:
             thread.join()
     except BaseException as error:
         threads[0].transport._group.world.fail(f"the caller of run_ranks has raised {type(error).__name__}")
-        for thread in started:
-            thread.join(_GRACE / len(threads))
+        for thread in threads:
+            if thread.ident is not None:  # started
+                thread.ended.wait(_GRACE / len(threads))
         raise
 
 

@@ -69,8 +69,8 @@ def select(records: Sequence[RawRecord], names: Sequence[str], region: str | Non
         chosen = [record for record in chosen if record.name == wanted.name]
     if len(chosen) != 1:
         raise InputError(
-            f"--region must name one record. Got {region!r} for {len(chosen)} records. Write NAME:START-END "
-            f"with one of: {_listed(records)}."
+            f"--region must name one record. Got {region!r}, which fits {len(chosen)} of the records chosen. "
+            f"Write NAME:START-END with one of: {_listed(records)}."
         )
     codes = to_codes(chosen[0])
     if wanted.end > codes.size:

@@ -1,8 +1,9 @@
 """Property tests whose ranks are processes of their own: all ranks pass, fail and shrink together.
 
-Under ``mpirun`` every rank runs hypothesis itself. That works while all ranks draw the same examples and judge them
-alike: one seed for all (`lockstep_settings`), and one verdict for all (`lockstep`). Without the second, a rank whose
-assertion fails goes on to shrink while the others wait for it in the next collective call.
+Under ``mpirun`` every rank runs hypothesis itself. That works while all ranks draw the same examples and
+judge them alike: one seed for all (`lockstep_settings`), and one verdict for all (`lockstep`). Without the
+second, a rank whose assertion fails goes on to shrink while the others wait for it in the next collective
+call.
 """
 
 from __future__ import annotations
@@ -15,7 +16,7 @@ import json
 import secrets
 import types
 from collections.abc import Callable, Mapping
-from typing import Any, ParamSpec, TypeVar
+from typing import Any, NamedTuple, ParamSpec, TypeVar
 
 from ringcore.errors import RingError
 from ringcore.ring import Ring
@@ -55,9 +56,10 @@ def lockstep(ring: Ring) -> Callable[[Callable[P, T]], Callable[P, T]]:
     Returns
     -------
     decorator
-        The decorated function raises `LockstepFailure` on every rank if it failed on any, rejects the example on
-        every rank if any rejected it (``hypothesis.assume``), and raises `LockstepDivergence` if the ranks drew
-        different examples or are at different ones, or if the transport itself broke within the body.
+        The decorated function raises `LockstepFailure` on every rank if it failed on any, rejects the
+        example on every rank if any rejected it (``hypothesis.assume``), and raises `LockstepDivergence` if
+        the ranks drew different examples or are at different ones, or if the transport itself broke within
+        the body.
 
     Examples
     --------
@@ -73,7 +75,7 @@ def lockstep(ring: Ring) -> Callable[[Callable[P, T]], Callable[P, T]]:
     >>> rc.run_ranks(2, on_rank)  # doctest: +ELLIPSIS
     Traceback (most recent call last):
         ...
-    ringcore.testing.lockstep.LockstepFailure: failed on rank 1 of 2.
+    ringcore.testing.verdicts.LockstepFailure: failed on rank 1 of 2.
     rank 1: AssertionError
     ...
     """
@@ -84,27 +86,28 @@ def lockstep(ring: Ring) -> Callable[[Callable[P, T]], Callable[P, T]]:
 
         @functools.wraps(body)
         def in_step(*args: P.args, **kwargs: P.kwargs) -> T:
-            here = f"{name} #{next(example)}"
-            drawn = digest(args, kwargs)
+            here, drawn = f"{name} #{next(example)}", digest(args, kwargs)
             value, error = None, None
             try:
                 value = body(*args, **kwargs)
             except BaseException as raised:
                 error = raised
-            # Outside the handler: hypothesis tells failures apart by their __context__, which must not differ.
-            kind = _kind(error)
+            # Outside the handler: hypothesis tells failures apart by __context__, which must not differ.
+            if isinstance(error, KeyboardInterrupt | SystemExit):
+                raise error
             if isinstance(error, RingError):
                 raise LockstepDivergence(
                     f"the ring broke within {here} on rank {ring.rank}: {type(error).__name__}: {error}"
                 ) from error
-            verdicts = _gather(ring, [here, drawn, kind, type(error).__name__, str(error)])
+            mine = _Verdict(here, drawn, _outcome(error), type(error).__name__, str(error))
+            verdicts = [_Verdict(*fields) for fields in _gather(ring, mine)]
             _check_in_step(verdicts)
-            if kind == LEFT and error is not None:
+            if mine.outcome == LEFT and error is not None:
                 raise error
-            failed = [rank for rank, verdict in enumerate(verdicts) if verdict[2] == FAILED]
+            failed = [rank for rank, verdict in enumerate(verdicts) if verdict.outcome == FAILED]
             if failed:
                 raise LockstepFailure(_message(failed, verdicts)) from error
-            if any(verdict[2] == REJECTED for verdict in verdicts):
+            if any(verdict.outcome == REJECTED for verdict in verdicts):
                 _reject()
             return value  # type: ignore[return-value]
 
@@ -116,8 +119,8 @@ def lockstep(ring: Ring) -> Callable[[Callable[P, T]], Callable[P, T]]:
 def lockstep_settings(ring: Ring, *, seed: int | None = None, **options: Any) -> Callable[[T], T]:
     """Settings under which all ranks draw the same examples; goes on top of ``@given``. Collective.
 
-    The seed is rank 0's, printed there; no database, which ranks would read at different times; no deadline, no health
-    check on slowness and no explain phase, which depend on each rank's clock.
+    The seed is rank 0's, printed there; no database, which ranks would read at different times; no
+    deadline, no health check on slowness and no explain phase, which depend on each rank's clock.
 
     Parameters
     ----------
@@ -150,7 +153,7 @@ def lockstep_settings(ring: Ring, *, seed: int | None = None, **options: Any) ->
     chosen = hypothesis.settings(**{**common, **options})
 
     def decorate(test: T) -> T:
-        return hypothesis.seed(shared)(chosen(test))  # type: ignore[arg-type,type-var,return-value]
+        return hypothesis.seed(shared)(chosen(test))  # type: ignore[type-var]
 
     return decorate
 
@@ -189,52 +192,66 @@ def _canonical(x: Any) -> str:
     if hasattr(x, "shape") and hasattr(x, "dtype"):
         content = hashlib.blake2b(to_numpy(x).tobytes(), digest_size=8).hexdigest()
         return f"{kind}{tuple(x.shape)}{x.dtype}{content}"
-    if type(x).__repr__ is object.__repr__:  # its repr is an address
+    if getattr(type(x), "__repr__", None) == object.__repr__:  # its repr is an address
         return f"{kind}{_canonical(getattr(x, '__dict__', {}))}"
     return f"{kind}:{x!r}"
 
 
 def _gather(ring: Ring, value: Any) -> list[Any]:
-    return [json.loads(note) for note in ring.transport.allgather_bytes(json.dumps(value).encode(), ring.timeout)]
+    return [
+        json.loads(note) for note in ring.transport.allgather_bytes(json.dumps(value).encode(), ring.timeout)
+    ]
 
 
-def _kind(error: BaseException | None) -> str:
+class _Verdict(NamedTuple):
+    """What one rank tells the others about one example."""
+
+    example: str
+    drawn: str
+    outcome: str
+    error: str
+    text: str
+
+
+def _outcome(error: BaseException | None) -> str:
     if error is None:
         return PASSED
     from hypothesis.errors import UnsatisfiedAssumption
 
     if isinstance(error, UnsatisfiedAssumption):
         return REJECTED
-    # What is no Exception is hypothesis' control flow, a skip, or the user who wants to stop.
+    # What is no Exception is hypothesis' control flow, or a skip.
     return FAILED if isinstance(error, Exception) else LEFT
 
 
-def _check_in_step(verdicts: list[Any]) -> None:
-    """Every rank is at the same example, and either none or all of them leave the body in the same way."""
-    for rank, (here, drawn, kind, error, _) in enumerate(verdicts):
-        first_here, first_drawn, first_kind, first_error, _ = verdicts[0]
-        if here != first_here:
+def _check_in_step(verdicts: list[_Verdict]) -> None:
+    """Every rank is at the same example, and either none or all of them leave it in the same way."""
+    first = verdicts[0]
+    for rank, verdict in enumerate(verdicts):
+        if verdict.example != first.example:
             raise LockstepDivergence(
-                f"all ranks must be at the same example. Rank 0 is at {first_here}, rank {rank} at {here}. "
-                "Apply lockstep_settings(ring), and skip no example on one rank only."
+                f"all ranks must be at the same example. Rank 0 is at {first.example}, rank {rank} at "
+                f"{verdict.example}. Apply lockstep_settings(ring), and skip no example on one rank only."
             )
-        if drawn != first_drawn:
+        if verdict.drawn != first.drawn:
             raise LockstepDivergence(
-                f"all ranks must draw the same example. In {here} rank 0 drew {first_drawn}, rank {rank} {drawn} "
-                "(digests). Apply lockstep_settings(ring), and draw nothing that depends on the rank."
+                f"all ranks must draw the same example. In {first.example} rank 0 drew {first.drawn}, "
+                f"rank {rank} {verdict.drawn} (digests). Apply lockstep_settings(ring), and draw nothing "
+                "that depends on the rank."
             )
-        if LEFT in (kind, first_kind) and (kind, error) != (first_kind, first_error):
+        both = (first.outcome, verdict.outcome)
+        if LEFT in both and (both != (LEFT, LEFT) or first.error != verdict.error):
             raise LockstepDivergence(
-                f"all ranks must leave {here} alike. Rank 0: {first_kind} ({first_error}), rank {rank}: {kind} ({error})."
+                f"all ranks must leave {first.example} alike. Rank 0 {first.outcome} ({first.error}), "
+                f"rank {rank} {verdict.outcome} ({verdict.error})."
             )
 
 
-def _message(failed: list[int], verdicts: list[Any]) -> str:
-    ranks = ", ".join(map(str, failed))
-    lines = [f"failed on rank {ranks} of {len(verdicts)}."]
+def _message(failed: list[int], verdicts: list[_Verdict]) -> str:
+    lines = [f"failed on rank {', '.join(map(str, failed))} of {len(verdicts)}."]
     for rank in failed:
-        _, _, _, error, text = verdicts[rank]
-        lines.append(f"rank {rank}: {error}" + (f": {text}" if text else ""))
+        error, text = verdicts[rank].error, verdicts[rank].text
+        lines.append(f"rank {rank}: {error}: {text}" if text else f"rank {rank}: {error}")
     return "\n".join(lines)
 
 

@@ -15,8 +15,8 @@ def solve(problem: Problem, *, backend: Any = None, timeout: float = 60.0) -> li
     ----------
     problem : Problem
     backend : Backend, or callable, optional
-        Kernels to use; a class or function is called with the problem's ``tile``. By default the library's choice
-        for the arrays, or the generic kernels with that tile if the problem has one.
+        Kernels to use; a class or function is called with the problem's ``tile``. By default the library's
+        choice for the arrays, or the generic kernels with that tile if the problem has one.
     timeout : float
         Seconds after which waiting for a silent rank becomes an error.
 
@@ -30,7 +30,8 @@ def solve(problem: Problem, *, backend: Any = None, timeout: float = 60.0) -> li
     >>> import numpy
     >>> from ringcore import Layout
     >>> from ringcore.testing import Call, DrawnMask, check_attention
-    >>> problem = Problem(xp=numpy, q_layout=Layout.striped(length=9, ranks=2), mask=DrawnMask(Call("causal")))
+    >>> layout = Layout.striped(length=9, ranks=2)
+    >>> problem = Problem(xp=numpy, q_layout=layout, mask=DrawnMask(Call("causal")))
     >>> errors = check_attention(problem, solve(problem))
     >>> all(error < 8 for error in errors.values())
     True
