@@ -5,8 +5,9 @@ from ringcore.collectives import reshard
 from ringcore.errors import PeerFailed, PeerTimeout, RingError
 from ringcore.feedforward import FeedForward, feedforward, feedforward_vjp
 from ringcore.layout import Layout
-from ringcore.mask import (
-    Mask,
+from ringcore.mask import Mask
+from ringcore.meter import Meter
+from ringcore.patterns import (
     causal,
     dense,
     documents,
@@ -17,12 +18,34 @@ from ringcore.mask import (
     prefix,
     window,
 )
-from ringcore.meter import Meter
 from ringcore.protocols import Stats
 from ringcore.ring import Ring, run_ranks
 
 __all__ = [
-    "FeedForward", "Layout", "Mask", "Meter", "PeerFailed", "PeerTimeout", "Residuals", "Ring", "RingError", "Stats",
-    "attention", "attention_backward", "attention_vjp", "causal", "dense", "documents", "feedforward",
-    "feedforward_vjp", "full", "global_tokens", "keys", "padding", "prefix", "reshard", "run_ranks", "window",
+    "FeedForward",
+    "Layout",
+    "Mask",
+    "Meter",
+    "PeerFailed",
+    "PeerTimeout",
+    "Residuals",
+    "Ring",
+    "RingError",
+    "Stats",
+    "attention",
+    "attention_backward",
+    "attention_vjp",
+    "causal",
+    "dense",
+    "documents",
+    "feedforward",
+    "feedforward_vjp",
+    "full",
+    "global_tokens",
+    "keys",
+    "padding",
+    "prefix",
+    "reshard",
+    "run_ranks",
+    "window",
 ]

@@ -163,7 +163,9 @@ def attention_vjp(
     """
     *outputs, saved = attention(q, k, v, return_lse=return_lse, return_residuals=True, **options)
 
-    def pullback(dout: Array, dlse: Array | None = None, wrt: Sequence[str] = ("q", "k", "v")) -> tuple[Array, ...]:
+    def pullback(
+        dout: Array, dlse: Array | None = None, wrt: Sequence[str] = ("q", "k", "v")
+    ) -> tuple[Array, ...]:
         return attention_backward(q, k, v, saved.out, saved.stats, dout, dlse=dlse, wrt=wrt, **options)
 
     return (tuple(outputs) if return_lse else outputs[0]), pullback
@@ -259,9 +261,14 @@ def _check_cotangents(
     rows = tuple(problem.q.shape[:-1])
     rows = rows[1:] if problem.two_d else rows
     values = (*rows, problem.v.shape[-1])
-    given = (*rows[:-2], rows[-1], rows[-2], values[-1]) if problem.seq_axis == -3 and len(rows) > 1 else values
+    given = (
+        (*rows[:-2], rows[-1], rows[-2], values[-1]) if problem.seq_axis == -3 and len(rows) > 1 else values
+    )
     expected: Mapping[str, tuple[Array, tuple[int, ...]]] = {
-        "out": (out, values), "dout": (dout, given), "stats.m": (stats[0], rows), "stats.l": (stats[1], rows),
+        "out": (out, values),
+        "dout": (dout, given),
+        "stats.m": (stats[0], rows),
+        "stats.l": (stats[1], rows),
     }
     if dlse is not None:
         expected = {**expected, "dlse": (dlse, rows)}

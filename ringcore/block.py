@@ -68,9 +68,7 @@ class GenericBackend:
         return tuple(wire.from_host(x, like) for x in wire.unpack(wire_))
 
 
-def attend(
-    q: Array, k: Array, v: Array, step: Step, into: Partial | None, tile: tuple[int, int]
-) -> Partial:
+def attend(q: Array, k: Array, v: Array, step: Step, into: Partial | None, tile: tuple[int, int]) -> Partial:
     """Merge attention of q (\\*B, H, L_q, D) over k (\\*B, G, L_k, D), v (\\*B, G, L_k, E) into a partial."""
     xp = array_namespace(q, k, v)
     dtype = accumulation_dtype(xp, q.dtype)
@@ -99,7 +97,9 @@ def attend(
             acc = acc * rescale[..., None] + masked_product(xp, p, vt, seen, bad_v.within(k0, k1))
             m = new_m
             _count(step, heads, q1 - q0, k1 - k0, q.shape[-1] + v.shape[-1])
-        rows.append((heads.unstack(xp, acc), heads.unstack(xp, m[..., None]), heads.unstack(xp, l[..., None])))
+        rows.append(
+            (heads.unstack(xp, acc), heads.unstack(xp, m[..., None]), heads.unstack(xp, l[..., None]))
+        )
     if not rows:
         return into
     acc, m, l = (xp.concat(part, axis=-2) for part in zip(*rows, strict=True))  # noqa: E741
@@ -128,10 +128,14 @@ def attend_backward(
     starts = range(0, q.shape[-2], tile[0])
     reference = finite_reference(xp, stats.m)
     seen_rows = stats.l != 0
-    inverse = xp.where(seen_rows, 1 / xp.where(seen_rows, stats.l, xp.ones_like(stats.l)), xp.zeros_like(stats.l))
+    inverse = xp.where(
+        seen_rows, 1 / xp.where(seen_rows, stats.l, xp.ones_like(stats.l)), xp.zeros_like(stats.l)
+    )
     bad = {name: nonfinite_rows(xp, x, step.traced) for name, x in (("q", q), ("k", k), ("dout", dout))}
-    dq = [xp.zeros((*q.shape[:-2], min(tile[0], q.shape[-2] - q0), q.shape[-1]), dtype=dtype, device=device(q))
-          for q0 in starts]
+    dq = [
+        xp.zeros((*q.shape[:-2], min(tile[0], q.shape[-2] - q0), q.shape[-1]), dtype=dtype, device=device(q))
+        for q0 in starts
+    ]
     dk, dv = [], []
     columns = _ColumnTiles(step, starts, tile, q.shape[-2])
     for k0 in range(0, k.shape[-2], tile[1]):
@@ -203,4 +207,3 @@ class _ColumnTiles:
 def _count(step: Step, heads: _Heads, rows: int, columns: int, width: int) -> None:
     scores = math.prod(heads.batch) * heads.G * heads.R * rows * columns
     step.meter.add(tiles=1, scores=scores, flops=2 * scores * width)
-

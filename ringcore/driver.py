@@ -7,8 +7,8 @@ with it and what to do with a sum that has come home.
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from contextvars import copy_context
 from concurrent.futures import Future
+from contextvars import copy_context
 from dataclasses import dataclass
 from functools import partial
 from threading import Thread
@@ -49,7 +49,12 @@ class Journey:
 
 
 def run(
-    journey: Journey, ticks: Sequence[Tick], transport: Transport, backend: Backend, like: Array, timeout: float
+    journey: Journey,
+    ticks: Sequence[Tick],
+    transport: Transport,
+    backend: Backend,
+    like: Array,
+    timeout: float,
 ) -> None:
     """Execute the ticks of this rank. Collective: every rank runs its own.
 

@@ -144,7 +144,8 @@ def feedforward_vjp(
         if ring is not None:
             sums = {name: ring.allreduce(total) for name, total in sums.items()}
         rounded = {
-            name: call.xp.astype(total, getattr(layer, name).dtype, copy=False) for name, total in sums.items()
+            name: call.xp.astype(total, getattr(layer, name).dtype, copy=False)
+            for name, total in sums.items()
         }
         return FeedForward(**{**dict.fromkeys(FeedForward._fields), **rounded}), dx
 

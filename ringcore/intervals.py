@@ -88,9 +88,7 @@ def _normal(xp: Array, lo: Array, hi: Array, length: int) -> Intervals:
     """Move empty slots behind the others. Disjoint intervals stay paired when sorted apart."""
     empty = hi <= lo
     end = xp.full_like(lo, length)
-    return Intervals(
-        xp.sort(xp.where(empty, end, lo), axis=0), xp.sort(xp.where(empty, end, hi), axis=0)
-    )
+    return Intervals(xp.sort(xp.where(empty, end, lo), axis=0), xp.sort(xp.where(empty, end, hi), axis=0))
 
 
 def _broadcast(xp: Array, a: Intervals, b: Intervals) -> tuple[Intervals, Intervals]:
@@ -102,7 +100,5 @@ def _broadcast(xp: Array, a: Intervals, b: Intervals) -> tuple[Intervals, Interv
 
     sets = [Intervals(raised(s.lo), raised(s.hi)) for s in (a, b)]
     tail = np.broadcast_shapes(*(s.lo.shape[1:] for s in sets))
-    x, y = (
-        Intervals(*(xp.broadcast_to(e, (e.shape[0], *tail)) for e in s)) for s in sets
-    )
+    x, y = (Intervals(*(xp.broadcast_to(e, (e.shape[0], *tail)) for e in s)) for s in sets)
     return x, y

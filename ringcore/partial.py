@@ -50,9 +50,7 @@ def merge(xp: Array, a: Partial, b: Partial) -> Partial:
     m = xp.maximum(a.m, b.m)
     reference = finite_reference(xp, m)
     scale_a, scale_b = xp.exp(a.m - reference), xp.exp(b.m - reference)
-    return Partial(
-        a.acc * scale_a[..., None] + b.acc * scale_b[..., None], m, a.l * scale_a + b.l * scale_b
-    )
+    return Partial(a.acc * scale_a[..., None] + b.acc * scale_b[..., None], m, a.l * scale_a + b.l * scale_b)
 
 
 def finish(xp: Array, partial: Partial) -> tuple[Array, Array]:

@@ -30,7 +30,8 @@ def forward(problem: Problem) -> Partial:
     acc_dtype = accumulation_name(p.q.dtype)
     rows = (*p.q.shape[:-2],)
     partial_specs = _specs(
-        p.q_layout, [((*rows, None, p.v.shape[-1]), acc_dtype), ((*rows, None), acc_dtype), ((*rows, None), acc_dtype)]
+        p.q_layout,
+        [((*rows, None, p.v.shape[-1]), acc_dtype), ((*rows, None), acc_dtype), ((*rows, None), acc_dtype)],
     )
     side, way = _choose(p, {"kv": (_kv_specs(p), None), "q": (_specs_like(p.q_layout, [p.q]), partial_specs)})
     result: Partial | None = None
@@ -97,7 +98,9 @@ def backward(
     def compute_kv(owner: int, block: Arrays) -> Arrays | None:
         k, v = block
         into = Grads(sums["q"], None, None)
-        grads = p.backend.attend_backward(p.q, k, v, out, dout, stats, delta, p.step(p.ring.rank, owner), into)
+        grads = p.backend.attend_backward(
+            p.q, k, v, out, dout, stats, delta, p.step(p.ring.rank, owner), into
+        )
         sums["q"] = grads.dq
         return tuple({"k": grads.dk, "v": grads.dv}[name] for name in wanted_kv) if wanted_kv else None
 

@@ -16,8 +16,9 @@ from ringcore.agree import agree
 from ringcore.dtypes import dtype_name, is_supported
 from ringcore.intervals import Intervals
 from ringcore.layout import Layout
-from ringcore.mask import Mask, full
+from ringcore.mask import Mask
 from ringcore.meter import Meter
+from ringcore.patterns import full
 from ringcore.protocols import Array, Backend
 from ringcore.ring import Ring
 from ringcore.schedule import WAYS
@@ -44,7 +45,7 @@ class Options:
 
 @dataclass(frozen=True)
 class Problem:
-    """A validated call on this rank; arrays are (\\*B, heads, length, dim), ``two_d`` tells that they were 2-d."""
+    """A validated call on this rank; arrays are (\\*B, heads, length, dim), also where the caller's are 2-d."""
 
     q: Array
     k: Array
@@ -77,18 +78,21 @@ class Problem:
         return x[0, ...] if self.two_d else x
 
     @cached_property
-    def _lowered(self) -> dict[int, Intervals]:
+    def _lowered(self) -> dict[int, tuple[np.ndarray, Intervals]]:
         return {}
 
-    def step(self, q_rank: int, k_rank: int) -> Step:
-        """The step of one rank's queries against another's keys, from the description of the mask alone."""
+    def lowered(self, q_rank: int) -> tuple[np.ndarray, Intervals]:
+        """Global positions of a rank's queries, and what they see, from the descriptions alone."""
         if q_rank not in self._lowered:
             self._lowered.clear()  # one at a time: they are as long as a shard
-            self._lowered[q_rank] = lower(self.mask, self.q_layout.positions(q_rank), self.k_layout.length)
-        return local_step(
-            self._lowered[q_rank], self.q_layout.positions(q_rank), self.k_layout, k_rank,
-            self.scale, self.mask.arrays, self.meter,
-        )
+            positions = self.q_layout.positions(q_rank)
+            self._lowered[q_rank] = positions, lower(self.mask, positions, self.k_layout.length)
+        return self._lowered[q_rank]
+
+    def step(self, q_rank: int, k_rank: int) -> Step:
+        """The step of one rank's queries against another's keys."""
+        positions, seen = self.lowered(q_rank)
+        return local_step(seen, positions, self.k_layout, k_rank, self.scale, self.mask.arrays, self.meter)
 
 
 def prepare(q: Array, k: Array, v: Array, given: Mapping[str, Any]) -> Problem:
@@ -113,23 +117,25 @@ def prepare(q: Array, k: Array, v: Array, given: Mapping[str, Any]) -> Problem:
         lambda problem: [problem.q.shape[-2], problem.k.shape[-2]],
     )
     q_layout, k_layout = _layouts(Options(**given), lengths)  # type: ignore[arg-type]
-    problem = replace(draft, q_layout=q_layout, k_layout=k_layout)
+    needs = np.zeros((ring.size, ring.size), bool)
+    problem = replace(draft, q_layout=q_layout, k_layout=k_layout, needs=needs)
     _, rows = agree(ring.transport, ring.timeout, lambda: _needs_row(problem), lambda _: {}, _to_hex)
-    return replace(problem, needs=np.stack([_from_hex(row, ring.size) for row in rows]))
+    problem.needs[...] = [_from_hex(row, ring.size) for row in rows]
+    return problem
 
 
 def _needs_row(problem: Problem) -> np.ndarray:
-    """Whose keys this rank's queries see; what can only be checked when all lengths are known is checked here."""
+    """Whose keys this rank's queries see; checks what can only be checked when all lengths are known."""
     L_q, S_k = problem.q.shape[-2], problem.k_layout.length
     for array in problem.mask.arrays:
         if tuple(array.shape[-2:]) != (L_q, S_k):
             raise ValueError(
-                "a dense mask must hold one row per local query and one column per key of the whole sequence. "
+                "a dense mask must hold a row per local query and a column per key of the whole sequence. "
                 f"Expected (..., {L_q}, {S_k}), got {tuple(array.shape)}. Shard its rows: "
                 "layout.shard(visible, ring.rank)."
             )
-    rank, k_layout = problem.ring.rank, problem.k_layout
-    return needed(lower(problem.mask, problem.q_layout.positions(rank), S_k), k_layout)
+    _, seen = problem.lowered(problem.ring.rank)
+    return needed(seen, problem.k_layout)
 
 
 def _to_hex(row: np.ndarray) -> str:
@@ -159,7 +165,8 @@ def _validate(q: Array, k: Array, v: Array, ring: Ring, options: Options) -> Pro
     q, k, v = (_canonical(x, options.seq_axis) for x in (q, k, v))
     _check_shapes(q, k, v)
     for name, length, layout in (
-        ("layout", q.shape[-2], options.layout), ("k_layout", k.shape[-2], options.k_layout or options.layout)
+        ("layout", q.shape[-2], options.layout),
+        ("k_layout", k.shape[-2], options.k_layout or options.layout),
     ):
         _check_layout(name, layout, length, ring, options)
     scale = default_scale(q.shape[-1]) if options.scale is None else _finite("scale", options.scale)
@@ -175,8 +182,20 @@ def _validate(q: Array, k: Array, v: Array, ring: Ring, options: Options) -> Pro
         )
     anything = Layout.contiguous(length=0, ranks=1)  # filled in when all lengths are known
     return Problem(
-        q, k, v, ring, options.backend or registry.backend_of(q), anything, anything, mask, scale,
-        "kv" if mask.arrays else options.side, options.way, options.meter or Meter(), options.seq_axis, two_d,
+        q,
+        k,
+        v,
+        ring,
+        options.backend or registry.backend_of(q),
+        anything,
+        anything,
+        mask,
+        scale,
+        "kv" if mask.arrays else options.side,
+        options.way,
+        options.meter or Meter(),
+        options.seq_axis,
+        two_d,
         np.zeros((0, 0), bool),
     )
 
@@ -277,7 +296,8 @@ def _check_layout(name: str, layout: Layout | None, length: int, ring: Ring, opt
             cure += "; where keys are another sequence than queries, pass k_layout="
         what = "q" if name == "layout" else "k and v"
         raise ValueError(
-            f"{what} must hold this rank's part of {layout!r}. Expected length {expected}, got {length}. {cure}."
+            f"{what} must hold this rank's part of {layout!r}. "
+            f"Expected length {expected}, got {length}. {cure}."
         )
 
 
@@ -295,5 +315,6 @@ def _check_mask(mask: Mask, q: Array) -> None:
             fits = False
         if not fits:
             raise ValueError(
-                f"the mask's rows must broadcast to batch and heads (*B, H) = {lead}. Got {shape} from {mask!r}."
+                f"the mask's rows must broadcast to batch and heads (*B, H) = {lead}. "
+                f"Got {shape} from {mask!r}."
             )

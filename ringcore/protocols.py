@@ -66,9 +66,7 @@ class Backend(Protocol):
         """The array library, as in messages."""
         ...
 
-    def attend(
-        self, q: Array, k: Array, v: Array, step: Step, into: Partial | None
-    ) -> Partial:
+    def attend(self, q: Array, k: Array, v: Array, step: Step, into: Partial | None) -> Partial:
         """Merge attention of q (\\*B, H, L_q, D) over k, v into a partial; may consume ``into``."""
         ...
 

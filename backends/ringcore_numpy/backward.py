@@ -46,8 +46,11 @@ def attend_backward(
     )
     seen_rows = stats.l != 0
     rows = _Rows(
-        q, dout, finite_reference(np, stats.m),
-        np.divide(1, stats.l, out=np.zeros_like(stats.l), where=seen_rows), delta,
+        q,
+        dout,
+        finite_reference(np, stats.m),
+        np.divide(1, stats.l, out=np.zeros_like(stats.l), where=seen_rows),
+        delta,
     )
     bad = _Bad(*(nonfinite_rows(np, x, traced=False) for x in (q, k, dout)))
     batch, group = q.shape[:-3], q.shape[-3] // k.shape[-3]
@@ -62,7 +65,9 @@ def attend_backward(
             if piece:
                 sums.append((dq_here, own))
             tasks.append(
-                bind(_key_tiles, mine, k[at], v[at], one, own, dk[at], dv[at], starts[piece::pieces], tile, bad)
+                bind(
+                    _key_tiles, mine, k[at], v[at], one, own, dk[at], dv[at], starts[piece::pieces], tile, bad
+                )
             )
     cores.run(tasks, 2 * math.prod(q.shape[:-1]) * k.shape[-2] * (3 * q.shape[-1] + 2 * v.shape[-1]))
     for total, part in sums:
@@ -143,7 +148,9 @@ def _key_tiles(
                     np.copyto(p, 0, where=hidden)
                     np.copyto(ds, 0, where=hidden)
                 flipped = None if seen is None else seen.T
-                dq[head, q0:q1] += dtype.type(step.scale) * masked_product(np, ds, kt, seen, bad.k.within(k0, k1))
+                dq[head, q0:q1] += dtype.type(step.scale) * masked_product(
+                    np, ds, kt, seen, bad.k.within(k0, k1)
+                )
                 dk[k0:k1] += masked_product(np, ds.T, scaled, flipped, bad.q.within(q0, q1))
                 dv[k0:k1] += masked_product(np, p.T, dout, flipped, bad.dout.within(q0, q1))
                 tiles, scores = tiles + 1, scores + p.size

@@ -2,20 +2,28 @@
 
 from __future__ import annotations
 
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
 
 from ringcore.dtypes import dtype_name
 
-_DIGITS = {"float64": 53, "float32": 24, "float16": 11, "bfloat16": 8}  # of the significand, in bits
-_SMALLEST_EXPONENT = {
-    "float64": -1022,
-    "float32": -126,
-    "float16": -14,
-    "bfloat16": -126,
-}  # of normal numbers
+
+class _Format(NamedTuple):
+    """A binary floating-point format."""
+
+    digits: int  # of the significand, in bits
+    smallest: int  # exponent of normal numbers
+    largest: int
+
+
+_FORMATS = {
+    "float64": _Format(53, -1022, 1023),
+    "float32": _Format(24, -126, 127),
+    "float16": _Format(11, -14, 15),
+    "bfloat16": _Format(8, -126, 127),
+}
 
 
 def to_numpy(x: Any) -> NDArray[Any]:
@@ -38,7 +46,7 @@ def to_numpy(x: Any) -> NDArray[Any]:
     elif not hasattr(x, "__array__") and hasattr(x, "__dlpack__"):
         x = np.from_dlpack(x)
     array = np.asarray(x)
-    return array.astype(np.float64) if dtype_name(array.dtype) in _DIGITS else array
+    return array.astype(np.float64) if dtype_name(array.dtype) in _FORMATS else array
 
 
 def round_to(values: Any, dtype: str) -> NDArray[np.float64]:
@@ -78,7 +86,20 @@ def half_ulp(x: Any, dtype: object) -> NDArray[np.float64]:
     >>> float(half_ulp(1.5, "float32")) == 2.0**-24
     True
     """
-    name = dtype_name(dtype)
+    form = _FORMATS[dtype_name(dtype)]
     _, exponent = np.frexp(np.abs(np.asarray(x, dtype=np.float64)))
-    exponent = np.maximum(exponent - 1, _SMALLEST_EXPONENT[name])
-    return np.asarray(np.ldexp(0.5, exponent - _DIGITS[name] + 1))
+    exponent = np.maximum(exponent - 1, form.smallest)
+    return np.asarray(np.ldexp(0.5, exponent - form.digits + 1))
+
+
+def overflows_at(dtype: object) -> float:
+    """Where rounding to ``dtype`` begins to give inf: half an ulp beyond its largest number.
+
+    Examples
+    --------
+    >>> overflows_at("float16")
+    65520.0
+    """
+    form = _FORMATS[dtype_name(dtype)]
+    with np.errstate(over="ignore"):
+        return float(np.ldexp(2 - 2.0**-form.digits, form.largest))

@@ -16,7 +16,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from ringcore.dtypes import accumulation_name, dtype_name, unit_roundoff
-from ringcore.testing.arrays import half_ulp, to_numpy
+from ringcore.testing.arrays import half_ulp, overflows_at, to_numpy
 from ringcore.testing.oracle import Results
 from ringcore.testing.problem import Problem, lse_dtype
 
@@ -63,8 +63,8 @@ def assert_within_contract(
     Raises
     ------
     AssertionError
-        Naming the worst element. NaN matches NaN and an infinity itself; no other non-finite value matches
-        anything.
+        Naming the worst element. NaN matches NaN, an infinity itself or what ``dtype`` cannot hold; no other
+        non-finite value matches anything.
 
     Examples
     --------
@@ -85,10 +85,11 @@ def assert_within_contract(
     if x.shape != ref.shape:
         raise AssertionError(f"{name} must have shape {ref.shape}. Got {x.shape}.")
     with np.errstate(all="ignore"):
-        same = (x == ref) | (np.isnan(x) & np.isnan(ref)) | ~np.broadcast_to(where, ref.shape)
-        error = np.where(same, 0.0, np.abs(x - ref))
         rounding = np.where(np.isfinite(ref), half_ulp(ref, label), 0.0)
         bound = factor * u * size + rounding
+        overflow = np.isinf(x) & (np.sign(x) == np.sign(ref)) & (np.abs(ref) + bound >= overflows_at(label))
+        same = (x == ref) | (np.isnan(x) & np.isnan(ref)) | overflow | ~np.broadcast_to(where, ref.shape)
+        error = np.where(same, 0.0, np.abs(x - ref))
         bad = ~same & ~(error <= bound)
         excess = np.where(same, 0.0, np.maximum(error - rounding, 0.0))
         units = np.where(excess == 0, 0.0, excess / (u * size))

@@ -229,7 +229,8 @@ def _constructor(draw: st.DrawFn, S_q: int, S_k: int, batch: tuple[int, ...]) ->
 def _documents(draw: st.DrawFn, S_q: int, S_k: int, batch: tuple[int, ...]) -> Call:
     """Zero lengths, and totals that fall short of S or exceed it, included."""
     n = draw(st.integers(1, 5))
-    rows: tuple[int, ...] = batch if batch and draw(st.booleans()) else ()
+    each_row = len(batch) > 0 and draw(st.booleans())
+    rows = batch if each_row else ()
 
     def lengths(S: int) -> Any:
         return _rows(draw, (*rows, n), st.integers(0, 2 * math.ceil(S / n) + 1))

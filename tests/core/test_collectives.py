@@ -25,8 +25,7 @@ PADDING = 64  # bytes: a message may be longer than its array by less than this
 SOON = 5.0
 BFLOAT16 = np.dtype(ml_dtypes.bfloat16)
 DTYPES = [
-    np.dtype(name)
-    for name in "bool int8 uint8 int16 int32 int64 float16 float32 float64 complex64".split()
+    np.dtype(name) for name in "bool int8 uint8 int16 int32 int64 float16 float32 float64 complex64".split()
 ]
 
 
@@ -326,10 +325,11 @@ def test_sixteen_bit_sums_are_kept_in_float32() -> None:
 @given(ranks=st.integers(1, 6), seed=st.integers(0, 999))
 def test_alltoall_of_any_shapes_and_dtypes(ranks: int, seed: int) -> None:
     rng = np.random.default_rng(seed)
-    table = [
-        [bits(seed + 7 * a + b, tuple(rng.integers(0, 4, rng.integers(0, 4))), DTYPES[rng.integers(len(DTYPES))])
-         for b in range(ranks)] for a in range(ranks)
-    ]  # fmt: skip
+
+    def some(number: int) -> np.ndarray:
+        return bits(number, tuple(rng.integers(0, 4, rng.integers(0, 4))), DTYPES[rng.integers(len(DTYPES))])
+
+    table = [[some(seed + ranks * a + b) for b in range(ranks)] for a in range(ranks)]
 
     def fn(ring: rc.Ring) -> None:
         for source, got in enumerate(alltoall(table[ring.rank], ring)):

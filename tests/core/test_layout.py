@@ -129,18 +129,24 @@ def test_contiguous_does_not_balance_causal_work():
     assert max(work) * 4 / sum(work) > 1 + 8 / 64
 
 
-@pytest.mark.parametrize("layout", [
-    Layout.contiguous(length=10**12 + 7, ranks=1009),
-    Layout.zigzag(length=10**12 + 7, ranks=1009),
-    Layout.striped(length=10**12 + 7, ranks=1009, block=4096),
-    Layout.from_lengths([10**12, 0, 7]),
-], ids=repr)
+@pytest.mark.parametrize(
+    "layout",
+    [
+        Layout.contiguous(length=10**12 + 7, ranks=1009),
+        Layout.zigzag(length=10**12 + 7, ranks=1009),
+        Layout.striped(length=10**12 + 7, ranks=1009, block=4096),
+        Layout.from_lengths([10**12, 0, 7]),
+    ],
+    ids=repr,
+)
 def test_long_sequences_cost_nothing(layout):
     x = np.random.default_rng(0).integers(0, layout.length, 200)
     rank = layout.owner(x)
     assert np.array_equal(layout.global_positions(rank, layout.below(rank, x)), x)
-    assert np.array_equal(layout.below(np.arange(layout.ranks), layout.length),
-                          [layout.count(rank) for rank in range(layout.ranks)])
+    assert np.array_equal(
+        layout.below(np.arange(layout.ranks), layout.length),
+        [layout.count(rank) for rank in range(layout.ranks)],
+    )
 
 
 # ---------------------------------------------------------------------- array libraries
@@ -266,12 +272,16 @@ def test_25_positions_shard_like_any_array():
             assert np.array_equal(ids, layout.positions(rank))
 
 
-@pytest.mark.parametrize("layout", [
-    Layout.contiguous(length=23, ranks=4),
-    Layout.striped(length=23, ranks=4),
-    Layout.from_lengths([20, 0, 2, 1]),
-    Layout.zigzag(length=23, ranks=1),
-], ids=repr)
+@pytest.mark.parametrize(
+    "layout",
+    [
+        Layout.contiguous(length=23, ranks=4),
+        Layout.striped(length=23, ranks=4),
+        Layout.from_lengths([20, 0, 2, 1]),
+        Layout.zigzag(length=23, ranks=1),
+    ],
+    ids=repr,
+)
 def test_one_slice_is_a_view(layout):
     x = np.zeros((2, 23, 3))
     for rank in range(layout.ranks):
