@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
-from typing import Any, NamedTuple
+from typing import Any, NamedTuple, Unpack
 
 from array_api_compat import array_namespace
 
@@ -11,7 +11,7 @@ from ringcore.agree import agree
 from ringcore.dtypes import accumulation_dtype, dtype_name
 from ringcore.partial import Partial, finish
 from ringcore.passes import backward, forward
-from ringcore.problem import Problem, prepare
+from ringcore.problem import AttentionOptions, Problem, prepare
 from ringcore.protocols import Array, Stats
 
 Pullback = Callable[..., tuple[Array, ...]]
@@ -40,7 +40,7 @@ def attention(
     *,
     return_lse: bool = False,
     return_residuals: bool = False,
-    **options: Any,
+    **options: Unpack[AttentionOptions],
 ) -> Any:
     """Exact softmax attention over a sequence that is spread over the ranks of a ring.
 
@@ -129,7 +129,7 @@ def attention(
 
 
 def attention_vjp(
-    q: Array, k: Array, v: Array, /, *, return_lse: bool = False, **options: Any
+    q: Array, k: Array, v: Array, /, *, return_lse: bool = False, **options: Unpack[AttentionOptions]
 ) -> tuple[Any, Pullback]:
     """Attention, and the function that pulls a cotangent of its output back to the inputs.
 
@@ -182,7 +182,7 @@ def attention_backward(
     *,
     dlse: Array | None = None,
     wrt: Sequence[str] = ("q", "k", "v"),
-    **options: Any,
+    **options: Unpack[AttentionOptions],
 ) -> tuple[Array, ...]:
     """Gradients of attention from saved arrays, for frameworks that keep their own residuals.
 
@@ -284,6 +284,7 @@ def _check_cotangents(
         raise TypeError("out, stats, dout and dlse must be arrays of the inputs' library.") from None
     if dtype_name(dout.dtype) != dtype_name(problem.q.dtype):
         raise TypeError(
-            f"dout must have the dtype of the inputs, {dtype_name(problem.q.dtype)}. Got {dtype_name(dout.dtype)}."
+            f"dout must have the dtype of the inputs, {dtype_name(problem.q.dtype)}. "
+            f"Got {dtype_name(dout.dtype)}. Cast it."
         )
     return names

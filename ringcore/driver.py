@@ -69,9 +69,9 @@ def run(
             _hop(cargo, hop, tick, transport, timeout)
         except PeerTimeout as error:
             raise PeerTimeout(
-                f"rank {transport.rank} of {transport.size} has waited {timeout:g} s for rank {error.peer} at "
-                f"hop {hop} of {len(ticks) - 1}. That rank has died, hangs, or did not make this call; a slow "
-                "one needs a larger timeout: Ring(..., timeout=seconds).",
+                f"rank {transport.rank} of {transport.size} has waited {timeout:g} s for rank {error.peer} "
+                f"at hop {hop} of {len(ticks) - 1}. That rank has died, hangs, or did not make this call; "
+                "a slow one needs a larger timeout: Ring(..., timeout=seconds).",
                 error.peer,
             ) from None
         cargo.drop_own_wire_unless_sent_in(ticks[hop + 1 :])

@@ -48,7 +48,8 @@ def feedforward(
         'gelu' (exact, by the normal distribution function), 'gelu_tanh', 'silu', 'relu', or one's
         own: an `Activation`, or a pair of callables (value, derivative).
     chunk : int
-        Tokens worked on at a time; the result does not depend on it, up to rounding.
+        Tokens worked on at a time; the result does not depend on it, up to rounding. Memory for
+        about a dozen arrays of shape (chunk, F) is needed, whatever L is.
     seq_axis : int
         Sequence axis; not the last one, which holds the features. All other axes hold tokens.
 
@@ -236,23 +237,22 @@ def _backward(call: _Call, dy: Array) -> tuple[dict[str, Array], Array]:
             z, gate = _hidden(call, x)
             act = call.act.value(z)
             add("w_out", _product(_transposed(act if gate is None else act * gate), dout))
-            dh = _product(dout, _transposed(layer.w_out))
-            if gate is None:
-                dz = dh * call.act.derivative(z)
-            else:
+            dh, dgate = _product(dout, _transposed(layer.w_out)), None
+            if gate is not None:
                 dgate = dh * act
-                dz = dh * gate * call.act.derivative(z)
-                add("w_gate", _product(_transposed(x), dgate))
+                dh = dh * gate
+            del act, gate  # of hidden width, and done with
+            dz = dh * call.act.derivative(z)
+            del z, dh
             add("w_in", _product(_transposed(x), dz))
             dx = _product(dz, _transposed(layer.w_in))
-            if layer.b_out is not None:
-                add("b_out", xp.sum(dout, axis=0))
-            if layer.b_in is not None:
-                add("b_in", xp.sum(dz, axis=0))
-            if gate is not None:
-                dx = dx + _product(dgate, _transposed(layer.w_gate))
-                if layer.b_gate is not None:
-                    add("b_gate", xp.sum(dgate, axis=0))
+            if dgate is not None:
+                add("w_gate", _product(_transposed(x), dgate))
+                dx += _product(dgate, _transposed(layer.w_gate))
+            for name, cotangent in (("b_in", dz), ("b_out", dout), ("b_gate", dgate)):
+                if getattr(layer, name) is not None:
+                    add(name, xp.sum(cotangent, axis=0))
+            del dz, dgate
             yield dx
 
     dx = xp.reshape(_collect(call, blocks(), call.x.shape[-1]), call.x.shape)

@@ -119,8 +119,8 @@ def check_layer(layer: FeedForward, x: Array) -> None:
     for name, p in present.items():
         if tuple(p.shape) != want[name]:
             raise ValueError(
-                f"{name} must have shape {want[name]}. Got {tuple(p.shape)}; x has {x.shape[-1]} features, w_in "
-                f"is {tuple(layer.w_in.shape)}, w_out {tuple(layer.w_out.shape)}. "
+                f"{name} must have shape {want[name]}. Got {tuple(p.shape)}; x has {x.shape[-1]} features, "
+                f"w_in is {tuple(layer.w_in.shape)}, w_out {tuple(layer.w_out.shape)}. "
                 "w_in and w_gate are (D, F), w_out is (F, D_out)."
             )
     allowed = {dtype_name(x.dtype), accumulation_name(x.dtype)}

@@ -24,8 +24,8 @@ class _Band(Mask):
     text: str
 
     def lower(self, xp: Array, q_pos: Array, S_k: int) -> Intervals:
-        lo = xp.zeros_like(q_pos) if self.low is None else q_pos + self.low
-        hi = xp.full_like(q_pos, S_k) if self.high is None else q_pos + self.high
+        lo = xp.zeros_like(q_pos) if self.low is None else _shifted(xp, q_pos, self.low, S_k)
+        hi = xp.full_like(q_pos, S_k) if self.high is None else _shifted(xp, q_pos, self.high, S_k)
         return intervals.single(xp, lo, hi, S_k)
 
     def __repr__(self) -> str:
@@ -73,6 +73,8 @@ class _Documents(Mask):
     @staticmethod
     def _lower_row(xp: Array, q_pos: Array, q_ends: np.ndarray, k_ends: np.ndarray) -> tuple[Array, Array]:
         # A position behind the last document belongs to one more that has no keys.
+        most = xp.iinfo(q_pos.dtype).max  # lengths may sum to more than there are positions
+        q_ends, k_ends = np.minimum(q_ends, most), np.minimum(k_ends, most)
         starts = np.concatenate([[0], k_ends])
         stops = np.concatenate([k_ends, k_ends[-1:]])
         which = xp.searchsorted(xp.asarray(q_ends, dtype=q_pos.dtype), q_pos, side="right")
@@ -326,6 +328,13 @@ def dense(array: Array) -> Mask:
             "Compare with a threshold, or use astype(bool)."
         )
     return _Dense(array)
+
+
+def _shifted(xp: Array, q_pos: Array, by: int, S_k: int) -> Array:
+    """``q_pos + by``, or S_k where that is more: nothing wraps around, however large ``by``."""
+    most = xp.iinfo(q_pos.dtype).max
+    by = max(-most, min(by, S_k))
+    return xp.minimum(q_pos, xp.full_like(q_pos, min(S_k - by, most))) + by
 
 
 def _integer(name: str, value: object) -> int:

@@ -2,18 +2,18 @@
 
 from __future__ import annotations
 
-import math
 from collections.abc import Mapping
 from dataclasses import dataclass, fields, replace
 from functools import cached_property
-from typing import Any
+from typing import TypedDict
 
 import numpy as np
 from array_api_compat import array_namespace
 
 from ringcore import registry
 from ringcore.agree import agree
-from ringcore.dtypes import dtype_name, is_supported
+from ringcore.arguments import check_arrays, check_layout, check_mask, check_shapes, finite
+from ringcore.dtypes import dtype_name
 from ringcore.intervals import Intervals
 from ringcore.layout import Layout
 from ringcore.mask import Mask
@@ -27,9 +27,24 @@ from ringcore.step import Step, default_scale, local_step, lower, needed
 SIDES = ("kv", "q")
 
 
+class AttentionOptions(TypedDict, total=False):
+    """Keyword arguments that forward and backward share, for type checkers; see `ringcore.attention`."""
+
+    ring: Ring | None
+    layout: Layout | None
+    k_layout: Layout | None
+    mask: Mask | None
+    scale: float | None
+    seq_axis: int
+    side: str
+    way: str
+    meter: Meter | None
+    backend: Backend | None
+
+
 @dataclass(frozen=True)
 class Options:
-    """The keyword arguments of `ringcore.attention`, as given."""
+    """The same with their defaults."""
 
     ring: Ring | None = None
     layout: Layout | None = None
@@ -45,7 +60,7 @@ class Options:
 
 @dataclass(frozen=True)
 class Problem:
-    """A validated call on this rank; arrays are (\\*B, heads, length, dim), also where the caller's are 2-d."""
+    """A validated call on this rank; all arrays are (\\*B, heads, length, dim), 2-d ones too."""
 
     q: Array
     k: Array
@@ -95,7 +110,7 @@ class Problem:
         return local_step(seen, positions, self.k_layout, k_rank, self.scale, self.mask.arrays, self.meter)
 
 
-def prepare(q: Array, k: Array, v: Array, given: Mapping[str, Any]) -> Problem:
+def prepare(q: Array, k: Array, v: Array, given: AttentionOptions) -> Problem:
     """Validate a call with these keyword arguments on every rank and agree on it. Collective.
 
     Raises
@@ -147,7 +162,7 @@ def _from_hex(row: object, size: int) -> np.ndarray:
     return np.unpackbits(packed, count=size).astype(bool)
 
 
-def _options(given: Mapping[str, Any]) -> Options:
+def _options(given: AttentionOptions) -> Options:
     known = [field.name for field in fields(Options)]
     unknown = sorted(set(given) - set(known))
     if unknown:
@@ -160,18 +175,16 @@ def _validate(q: Array, k: Array, v: Array, ring: Ring, options: Options) -> Pro
         raise ValueError(
             f"seq_axis must be -2 for (*B, H, L, D) or -3 for (*B, L, H, D). Got {options.seq_axis!r}."
         )
-    _check_arrays(q, k, v, options.seq_axis)
+    check_arrays(q, k, v)
     two_d = q.ndim == 2
     q, k, v = (_canonical(x, options.seq_axis) for x in (q, k, v))
-    _check_shapes(q, k, v)
-    for name, length, layout in (
-        ("layout", q.shape[-2], options.layout),
-        ("k_layout", k.shape[-2], options.k_layout or options.layout),
-    ):
-        _check_layout(name, layout, length, ring, options)
-    scale = default_scale(q.shape[-1]) if options.scale is None else _finite("scale", options.scale)
+    check_shapes(q, k, v)
+    check_layout("layout", options.layout, q.shape[-2], ring, False)
+    k_layout = options.k_layout or options.layout
+    check_layout("k_layout", k_layout, k.shape[-2], ring, keys_follow=options.k_layout is None)
+    scale = default_scale(q.shape[-1]) if options.scale is None else finite("scale", options.scale)
     mask = full() if options.mask is None else options.mask
-    _check_mask(mask, q)
+    check_mask(mask, q)
     for name, value, allowed in (("side", options.side, SIDES), ("way", options.way, WAYS)):
         if value not in ("auto", *allowed):
             raise ValueError(f"{name} must be 'auto', {allowed[0]!r} or {allowed[1]!r}. Got {value!r}.")
@@ -198,16 +211,6 @@ def _validate(q: Array, k: Array, v: Array, ring: Ring, options: Options) -> Pro
         two_d,
         np.zeros((0, 0), bool),
     )
-
-
-def _finite(name: str, value: Any) -> float:
-    try:
-        number = float(value)
-    except (TypeError, ValueError):
-        number = math.nan
-    if isinstance(value, bool) or not math.isfinite(number):
-        raise ValueError(f"{name} must be a finite number. Got {value!r}.")
-    return number
 
 
 def _facts(problem: Problem, options: Options) -> Mapping[str, str]:
@@ -239,82 +242,3 @@ def _canonical(x: Array, seq_axis: int) -> Array:
     if x.ndim == 2:
         return x[None, ...]
     return array_namespace(x).moveaxis(x, -3, -2) if seq_axis == -3 else x
-
-
-def _check_arrays(q: Array, k: Array, v: Array, seq_axis: int) -> None:
-    try:
-        array_namespace(q, k, v)
-    except TypeError:
-        kinds = ", ".join(f"{type(x).__module__}.{type(x).__qualname__}" for x in (q, k, v))
-        raise TypeError(
-            f"q, k and v must be arrays of one library that follows the array API standard. Got {kinds}. "
-            "Convert them first, for instance with numpy.asarray."
-        ) from None
-    dtypes = [dtype_name(x.dtype) for x in (q, k, v)]
-    if len(set(dtypes)) > 1:
-        raise TypeError(
-            f"q, k and v must share one dtype. Got {', '.join(dtypes)}. Nothing is promoted: cast them alike."
-        )
-    if not is_supported(q.dtype):
-        raise TypeError(f"dtype must be float64, float32, float16 or bfloat16. Got {dtypes[0]}.")
-    ndims = {x.ndim for x in (q, k, v)}
-    if len(ndims) > 1 or min(ndims) < 2:
-        raise ValueError(
-            "q, k and v must have the same number of axes: (L, D), or (*B, H, L, D) with heads. "
-            f"Got shapes {tuple(q.shape)}, {tuple(k.shape)}, {tuple(v.shape)}."
-        )
-
-
-def _check_shapes(q: Array, k: Array, v: Array) -> None:
-    shapes = f"q {tuple(q.shape)}, k {tuple(k.shape)}, v {tuple(v.shape)}"
-    if not tuple(q.shape[:-3]) == tuple(k.shape[:-3]) == tuple(v.shape[:-3]):
-        raise ValueError(f"q, k and v must have equal batch axes; nothing is broadcast. Got {shapes}.")
-    if k.shape[-3] != v.shape[-3] or k.shape[-2] != v.shape[-2]:
-        raise ValueError(f"k and v must have the same heads G and length L_k. Got {shapes}.")
-    H, G = q.shape[-3], k.shape[-3]
-    if G == 0 or H == 0 or H % G:
-        raise ValueError(
-            f"the query heads H must be a multiple of the key heads G, both >= 1. Got H={H}, G={G}: {shapes}."
-        )
-    if q.shape[-1] != k.shape[-1] or q.shape[-1] == 0:
-        raise ValueError(f"q and k must have the same head dimension D >= 1. Got {shapes}.")
-
-
-def _check_layout(name: str, layout: Layout | None, length: int, ring: Ring, options: Options) -> None:
-    if layout is None:
-        return
-    if not isinstance(layout, Layout):
-        raise TypeError(f"{name} must be a ringcore.Layout. Got {type(layout).__name__}.")
-    if layout.ranks != ring.size:
-        raise ValueError(
-            f"{name} must be for the ranks of the ring. Expected {ring.size} ranks, got {layout!r}."
-        )
-    expected = layout.count(ring.rank)
-    if expected != length:
-        cure = "Shard with layout.shard(x, ring.rank)"
-        if name == "k_layout" and options.k_layout is None:
-            cure += "; where keys are another sequence than queries, pass k_layout="
-        what = "q" if name == "layout" else "k and v"
-        raise ValueError(
-            f"{what} must hold this rank's part of {layout!r}. "
-            f"Expected length {expected}, got {length}. {cure}."
-        )
-
-
-def _check_mask(mask: Mask, q: Array) -> None:
-    if not isinstance(mask, Mask):
-        raise TypeError(
-            f"mask must be a ringcore mask. Got {type(mask).__name__}. "
-            "Wrap a boolean array with ringcore.dense(array)."
-        )
-    lead = tuple(q.shape[:-2])
-    for shape in (mask.lead, *(tuple(x.shape[:-2]) for x in mask.arrays)):
-        try:
-            fits = np.broadcast_shapes(shape, lead) == lead
-        except ValueError:
-            fits = False
-        if not fits:
-            raise ValueError(
-                f"the mask's rows must broadcast to batch and heads (*B, H) = {lead}. "
-                f"Got {shape} from {mask!r}."
-            )

@@ -40,7 +40,7 @@ def attend(q: Array, k: Array, v: Array, step: Step, into: Partial | None, tile:
 def _query_tile(
     q: Array, k: Array, v: Array, step: Step, into: Partial, q0: int, tile: tuple[int, int], bad_v: BadRows
 ) -> None:
-    """Online softmax of the rows from q0 on over all visible key tiles; q (L_q, D), k (L_k, D), v (L_k, E)."""
+    """Online softmax of the rows from q0 on; q (L_q, D), k (L_k, D), v (L_k, E)."""
     q1 = min(q0 + tile[0], q.shape[0])
     acc, m, l = (x[q0:q1] for x in into)  # noqa: E741
     dtype = acc.dtype

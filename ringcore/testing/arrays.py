@@ -71,7 +71,7 @@ def from_numpy(xp: Any, values: Any, dtype: str) -> Any:
     """
     if hasattr(xp, dtype):
         return xp.asarray(np.array(values), dtype=getattr(xp, dtype))
-    if dtype == "bfloat16":
+    if dtype == "bfloat16" and xp.__name__ in ("numpy", "array_api_compat.numpy"):
         import ml_dtypes
 
         return xp.asarray(np.asarray(values).astype(ml_dtypes.bfloat16))
@@ -87,8 +87,9 @@ def half_ulp(x: Any, dtype: object) -> NDArray[np.float64]:
     True
     """
     form = _FORMATS[dtype_name(dtype)]
-    _, exponent = np.frexp(np.abs(np.asarray(x, dtype=np.float64)))
-    exponent = np.maximum(exponent - 1, form.smallest)
+    size = np.abs(np.asarray(x, dtype=np.float64))
+    _, exponent = np.frexp(size)
+    exponent = np.where(size == 0, form.smallest, np.maximum(exponent - 1, form.smallest))
     return np.asarray(np.ldexp(0.5, exponent - form.digits + 1))
 
 

@@ -35,11 +35,15 @@ class Shards(NamedTuple):
 
 
 class Poison(NamedTuple):
-    """A NaN or inf put into an input: into element 0 of one position, in all batch rows and heads."""
+    """A NaN or inf put into the first number at one position of an input.
+
+    ``row`` counts batch rows and heads together; None is all of them.
+    """
 
     name: str
     position: int
     value: float
+    row: int | None = None
 
 
 _NO_MASK = DrawnMask()
@@ -172,11 +176,10 @@ class Problem:
             x = rng.standard_normal(self.shape_of(name)) * (self.spread if name == "q" else 1.0)
             made[name] = round_to(x, lse_dtype(self.dtype) if name == "dlse" else self.dtype)
         if self.poison is not None:
-            target = made[self.poison.name]
-            if self.poison.name == "dlse":
-                target[..., self.poison.position] = self.poison.value
-            else:
-                target[..., self.poison.position, 0] = self.poison.value
+            name, position, value, row = self.poison
+            first = made[name] if name == "dlse" else made[name][..., 0]  # (*B, heads, S), a view
+            flat = first.reshape(-1, first.shape[-1]) if first.ndim > 1 else first[None]
+            flat[slice(None) if row is None else row, position] = value
         return made
 
     def _array(self, name: str) -> Any:

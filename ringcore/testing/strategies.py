@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Sequence
+from dataclasses import replace
 from typing import Any
 
 from hypothesis import strategies as st
@@ -157,8 +158,7 @@ def attention_problems(
         mask = draw(masks(S_q, S_k, batch, heads=None if heads is None else heads[0]))
     side = draw(st.sampled_from([s for s in sides if s != "q" or mask.dense is None]))
     D = draw(st.sampled_from([2, 1, 3, 4]))
-    with_dlse = draw(st.sampled_from([True, False, True]))
-    return Problem(
+    problem = Problem(
         xp=xp,
         q_layout=q_layout,
         k_layout=k_layout,
@@ -174,10 +174,10 @@ def attention_problems(
         way=draw(st.sampled_from(list(ways))),
         tile=draw(st.sampled_from(list(tiles))),
         seq_axis=-2 if heads is None else draw(st.sampled_from([-2, -3])),
-        with_dlse=with_dlse,
+        with_dlse=draw(st.sampled_from([True, False, True])),
         seed=draw(st.integers(0, 2**32 - 1)),
-        poison=draw(_poisons(S_q, S_k, with_dlse)) if poison else None,
     )
+    return replace(problem, poison=_poison(draw, problem)) if poison else problem
 
 
 # ---------------------------------------------------------------------- parts
@@ -247,12 +247,15 @@ def _rows(draw: st.DrawFn, shape: tuple[int, ...], element: st.SearchStrategy[in
     return tuple(_rows(draw, shape[1:], element) for _ in range(shape[0]))
 
 
-@st.composite
-def _poisons(draw: st.DrawFn, S_q: int, S_k: int, with_dlse: bool) -> Poison | None:
-    sizes = {"k": S_k, "v": S_k, "q": S_q, "dout": S_q, "dlse": S_q if with_dlse else 0}
-    possible = [name for name, size in sizes.items() if size]
-    if not possible:
+def _poison(draw: st.DrawFn, problem: Problem) -> Poison | None:
+    """In all batch rows and heads, or in one of them."""
+    names = [name for name in ("k", "v", "q", "dout", "dlse") if math.prod(problem.shape_of(name))]
+    if not problem.with_dlse:
+        names = [name for name in names if name != "dlse"]
+    if not names:
         return None
-    name = draw(st.sampled_from(possible))
+    name = draw(st.sampled_from(names))
+    shape = problem.shape_of(name) if name == "dlse" else problem.shape_of(name)[:-1]
     value = draw(st.sampled_from([math.nan, math.inf, -math.inf]))
-    return Poison(name, draw(st.integers(0, sizes[name] - 1)), value)
+    row = draw(st.none() | st.integers(0, math.prod(shape[:-1]) - 1))
+    return Poison(name, draw(st.integers(0, shape[-1] - 1)), value, row)

@@ -1,0 +1,109 @@
+"""What the arguments of an attention call must be: the rule, what was expected, what was got, the cure."""
+
+from __future__ import annotations
+
+import math
+from typing import Any
+
+import numpy as np
+from array_api_compat import array_namespace
+
+from ringcore.dtypes import dtype_name, is_supported
+from ringcore.layout import Layout
+from ringcore.mask import Mask
+from ringcore.protocols import Array
+from ringcore.ring import Ring
+
+
+def check_arrays(q: Array, k: Array, v: Array) -> None:
+    """One library, one supported dtype, the same number of axes."""
+    try:
+        array_namespace(q, k, v)
+    except TypeError:
+        kinds = ", ".join(f"{type(x).__module__}.{type(x).__qualname__}" for x in (q, k, v))
+        raise TypeError(
+            f"q, k and v must be arrays of one library that follows the array API standard. Got {kinds}. "
+            "Convert them first, for instance with numpy.asarray."
+        ) from None
+    dtypes = [dtype_name(x.dtype) for x in (q, k, v)]
+    if len(set(dtypes)) > 1:
+        raise TypeError(
+            f"q, k and v must share one dtype. Got {', '.join(dtypes)}. Nothing is promoted: cast them alike."
+        )
+    if not is_supported(q.dtype):
+        raise TypeError(f"dtype must be float64, float32, float16 or bfloat16. Got {dtypes[0]}.")
+    ndims = {x.ndim for x in (q, k, v)}
+    if len(ndims) > 1 or min(ndims) < 2:
+        raise ValueError(
+            "q, k and v must have the same number of axes: (L, D), or (*B, H, L, D) with heads. "
+            f"Got shapes {tuple(q.shape)}, {tuple(k.shape)}, {tuple(v.shape)}."
+        )
+
+
+def check_shapes(q: Array, k: Array, v: Array) -> None:
+    """Canonical arrays (\\*B, heads, length, dim) that fit each other."""
+    shapes = f"q {tuple(q.shape)}, k {tuple(k.shape)}, v {tuple(v.shape)}"
+    if not tuple(q.shape[:-3]) == tuple(k.shape[:-3]) == tuple(v.shape[:-3]):
+        raise ValueError(f"q, k and v must have equal batch axes; nothing is broadcast. Got {shapes}.")
+    if k.shape[-3] != v.shape[-3] or k.shape[-2] != v.shape[-2]:
+        raise ValueError(f"k and v must have the same heads G and length L_k. Got {shapes}.")
+    H, G = q.shape[-3], k.shape[-3]
+    if G == 0 or H == 0 or H % G:
+        raise ValueError(
+            f"the query heads H must be a multiple of the key heads G, both >= 1. Got H={H}, G={G}: {shapes}."
+        )
+    if q.shape[-1] != k.shape[-1] or q.shape[-1] == 0:
+        raise ValueError(f"q and k must have the same head dimension D >= 1. Got {shapes}.")
+
+
+def check_layout(name: str, layout: Layout | None, length: int, ring: Ring, keys_follow: bool) -> None:
+    """``keys_follow``: k_layout was not given, so that the keys are held to the layout of the queries."""
+    if layout is None:
+        return
+    if not isinstance(layout, Layout):
+        raise TypeError(f"{name} must be a ringcore.Layout. Got {type(layout).__name__}.")
+    if layout.ranks != ring.size:
+        raise ValueError(
+            f"{name} must be for the ranks of the ring. Expected {ring.size} ranks, got {layout!r}."
+        )
+    expected = layout.count(ring.rank)
+    if expected != length:
+        cure = "Shard with layout.shard(x, ring.rank)"
+        if keys_follow:
+            cure += "; where keys are another sequence than queries, pass k_layout="
+        what = "q" if name == "layout" else "k and v"
+        raise ValueError(
+            f"{what} must hold this rank's part of {layout!r}. "
+            f"Expected length {expected}, got {length}. {cure}."
+        )
+
+
+def check_mask(mask: Mask, q: Array) -> None:
+    """A mask whose rows fit batch and heads of the canonical q."""
+    if not isinstance(mask, Mask):
+        raise TypeError(
+            f"mask must be a ringcore mask. Got {type(mask).__name__}. "
+            "Wrap a boolean array with ringcore.dense(array)."
+        )
+    lead = tuple(q.shape[:-2])
+    for shape in (mask.lead, *(tuple(x.shape[:-2]) for x in mask.arrays)):
+        try:
+            fits = np.broadcast_shapes(shape, lead) == lead
+        except ValueError:
+            fits = False
+        if not fits:
+            raise ValueError(
+                f"the mask's rows must broadcast to batch and heads (*B, H) = {lead}. "
+                f"Got {shape} from {mask!r}."
+            )
+
+
+def finite(name: str, value: Any) -> float:
+    """``value`` as a float."""
+    try:
+        number = float(value)
+    except (TypeError, ValueError):
+        number = math.nan
+    if isinstance(value, bool) or not math.isfinite(number):
+        raise ValueError(f"{name} must be a finite number. Got {value!r}.")
+    return number
