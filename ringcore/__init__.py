@@ -1,5 +1,6 @@
 """Exact attention and feedforward layers over one sequence that is spread over many processes."""
 
+from ringcore.activation import Activation
 from ringcore.attention import Residuals, attention, attention_backward, attention_vjp
 from ringcore.collectives import reshard
 from ringcore.errors import PeerFailed, PeerTimeout, RingError
@@ -22,6 +23,7 @@ from ringcore.protocols import Stats
 from ringcore.ring import Ring, run_ranks
 
 __all__ = [
+    "Activation",
     "FeedForward",
     "Layout",
     "Mask",

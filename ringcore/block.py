@@ -19,6 +19,7 @@ from ringcore import wire
 from ringcore.dtypes import accumulation_dtype
 from ringcore.guard import masked_product, nonfinite_rows
 from ringcore.partial import Partial, finite_reference, identity
+from ringcore.product import matmul
 from ringcore.protocols import Array, ArraySpec, Grads, Stats, Wire
 from ringcore.step import Kind, Step
 
@@ -84,7 +85,7 @@ def attend(q: Array, k: Array, v: Array, step: Step, into: Partial | None, tile:
         m, l = (heads.stack(xp, x[..., q0:q1, None])[..., 0] for x in (into.m, into.l))  # noqa: E741
         for k0, k1, kind in step.tiles(q0, q1, tile[1]):
             kt, vt = (xp.astype(x[..., k0:k1, :], dtype) for x in (k, v))
-            s = xp.matmul(scaled, xp.matrix_transpose(kt))
+            s = matmul(scaled, xp.matrix_transpose(kt))
             seen = None
             if kind is Kind.PARTIAL:
                 seen = heads.stack_mask(xp, step.visible(xp, q0, q1, k0, k1))
@@ -146,8 +147,8 @@ def attend_backward(
             scaled = heads.stack(xp, xp.astype(q[..., q0:q1, :], dtype) * step.scale)
             dout_tile = heads.stack(xp, xp.astype(dout[..., q0:q1, :], dtype))
             ref, inv, d = (heads.stack(xp, x[..., q0:q1, None]) for x in (reference, inverse, delta))
-            p = xp.exp(xp.matmul(scaled, xp.matrix_transpose(kt)) - ref) * inv
-            ds = p * (xp.matmul(dout_tile, xp.matrix_transpose(vt)) - d)
+            p = xp.exp(matmul(scaled, xp.matrix_transpose(kt)) - ref) * inv
+            ds = p * (matmul(dout_tile, xp.matrix_transpose(vt)) - d)
             seen = seen_t = None
             if kind is Kind.PARTIAL:
                 seen = heads.stack_mask(xp, step.visible(xp, q0, q1, k0, k1))

@@ -15,6 +15,7 @@ from ringcore.activation import ACTIVATIONS, Activation
 from ringcore.agree import agree
 from ringcore.dtypes import accumulation_dtype, dtype_name, is_supported
 from ringcore.layer import FeedForward, check_layer
+from ringcore.product import matmul
 from ringcore.protocols import Array
 from ringcore.shards import sequence_axis
 
@@ -236,19 +237,19 @@ def _backward(call: _Call, dy: Array) -> tuple[dict[str, Array], Array]:
             x, dout = call.wide(rows[part, :]), call.wide(dy_rows[part, :])
             z, gate = _hidden(call, x)
             act = call.act.value(z)
-            add("w_out", _product(_transposed(act if gate is None else act * gate), dout))
-            dh, dgate = _product(dout, _transposed(layer.w_out)), None
+            add("w_out", matmul(_transposed(act if gate is None else act * gate), dout))
+            dh, dgate = matmul(dout, _transposed(layer.w_out)), None
             if gate is not None:
                 dgate = dh * act
                 dh = dh * gate
             del act, gate  # of hidden width, and done with
             dz = dh * call.act.derivative(z)
             del z, dh
-            add("w_in", _product(_transposed(x), dz))
-            dx = _product(dz, _transposed(layer.w_in))
+            add("w_in", matmul(_transposed(x), dz))
+            dx = matmul(dz, _transposed(layer.w_in))
             if dgate is not None:
-                add("w_gate", _product(_transposed(x), dgate))
-                dx += _product(dgate, _transposed(layer.w_gate))
+                add("w_gate", matmul(_transposed(x), dgate))
+                dx += matmul(dgate, _transposed(layer.w_gate))
             for name, cotangent in (("b_in", dz), ("b_out", dout), ("b_gate", dgate)):
                 if getattr(layer, name) is not None:
                     add(name, xp.sum(cotangent, axis=0))
@@ -260,14 +261,8 @@ def _backward(call: _Call, dy: Array) -> tuple[dict[str, Array], Array]:
 
 
 def _affine(rows: Array, weight: Array, bias: Array | None) -> Array:
-    product = _product(rows, weight)
+    product = matmul(rows, weight)
     return product if bias is None else product + bias
-
-
-def _product(a: Array, b: Array) -> Array:
-    """Matrix product in full precision: on accelerators JAX would round float32 factors."""
-    xp = array_namespace(a, b)
-    return xp.matmul(a, b, precision="highest") if is_jax_array(a) else xp.matmul(a, b)
 
 
 def _transposed(x: Array) -> Array:

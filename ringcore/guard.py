@@ -9,6 +9,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
+from ringcore.product import matmul
 from ringcore.protocols import Array
 
 
@@ -54,12 +55,12 @@ def masked_product(xp: Array, weights: Array, x: Array, seen: Array | None, bad:
         Bad rows of x; None if unknown, then the rows that nobody in the tile sees are zeroed.
     """
     if seen is None or bad == []:
-        return xp.matmul(weights, x)
+        return matmul(weights, x)
     if bad is None:
         anybody = xp.any(seen, axis=-2)[..., None]
-        return xp.matmul(weights, xp.where(anybody, x, xp.zeros_like(x)))
+        return matmul(weights, xp.where(anybody, x, xp.zeros_like(x)))
     finite = xp.isfinite(x)
-    product = xp.matmul(weights, xp.where(finite, x, xp.zeros_like(x)))
+    product = matmul(weights, xp.where(finite, x, xp.zeros_like(x)))
     for row in bad:
         values = x[..., row : row + 1, :]
         only_bad = xp.where(finite[..., row : row + 1, :], xp.zeros_like(values), values)

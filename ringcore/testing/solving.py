@@ -4,6 +4,8 @@ from __future__ import annotations
 
 from typing import Any
 
+import numpy as np
+
 from ringcore.testing.oracle import Results
 from ringcore.testing.problem import Problem
 
@@ -25,6 +27,10 @@ def solve(problem: Problem, *, backend: Any = None, timeout: float = 60.0) -> li
     list of Results
         This rank's shards, in rank order: what `check_attention` takes.
 
+    Notes
+    -----
+    NumPy inputs are made read-only: kernels that write to them fail.
+
     Examples
     --------
     >>> import numpy
@@ -41,13 +47,21 @@ def solve(problem: Problem, *, backend: Any = None, timeout: float = 60.0) -> li
     kernels = _kernels(problem, backend)
 
     def on_rank(ring: ringcore.Ring) -> Results:
-        q, k, v, dout, dlse = problem.shards(ring.rank)
+        q, k, v, dout, dlse = (_read_only(x) for x in problem.shards(ring.rank))
         (out, lse), pullback = ringcore.attention_vjp(
             q, k, v, ring=ring, return_lse=True, backend=kernels, **problem.options(ring.rank)
         )
         return Results(out, lse, *pullback(dout, dlse))
 
     return ringcore.run_ranks(problem.ranks, on_rank, timeout=timeout)
+
+
+def _read_only(x: Any) -> Any:
+    """NumPy lets us make sure that inputs are never written to."""
+    if isinstance(x, np.ndarray):
+        x = x.view()
+        x.flags.writeable = False
+    return x
 
 
 def _kernels(problem: Problem, backend: Any) -> Any:

@@ -25,7 +25,19 @@ PADDING = 64  # bytes: a message may be longer than its array by less than this
 SOON = 5.0
 BFLOAT16 = np.dtype(ml_dtypes.bfloat16)
 DTYPES = [
-    np.dtype(name) for name in "bool int8 uint8 int16 int32 int64 float16 float32 float64 complex64".split()
+    np.dtype(name)
+    for name in [
+        "bool",
+        "int8",
+        "uint8",
+        "int16",
+        "int32",
+        "int64",
+        "float16",
+        "float32",
+        "float64",
+        "complex64",
+    ]
 ]
 
 

@@ -295,6 +295,26 @@ def test_what_was_sent_before_a_failure_still_arrives() -> None:
     assert seen == [True]
 
 
+def test_a_message_that_is_being_copied_completes_although_a_rank_fails(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    first, second = thread_group(2)
+    copy, got = ThreadTransport._copy, room(7)
+    received = second.exchange([], [Recv(got[:-1], 0, 0)])
+
+    def copy_after_failure(transport: ThreadTransport, pair: object) -> None:
+        transport._group.world.fail("somebody has failed")
+        assert not received.test()
+        copy(transport, pair)
+
+    monkeypatch.setattr(ThreadTransport, "_copy", copy_after_failure)
+    first.exchange([Send(message(1), 1, 0)], []).wait(SOON)
+    received.wait(SOON)
+    assert np.array_equal(got[:-1], message(1))
+    with pytest.raises(PeerFailed, match="somebody has failed"):
+        first.exchange([Send(message(1), 1, 0)], []).wait(SOON)
+
+
 def wait_in_exchange(transport: ThreadTransport, peer: int) -> None:
     transport.exchange([], [Recv(room(0), peer, 0)]).wait(600.0)
 

@@ -20,6 +20,11 @@ from ringcore.cli.genome.analysis import Analysis
 MOST_RECORDS = 9
 """A picture shows at most so many records, the longest ones."""
 
+# Inches. The two axes of a panel stand exactly above each other, and the dot plot is a square.
+_LEFT, _SIDE, _RIGHT = 1.0, 7.7, 0.3
+_BOTTOM, _GAP, _BITS, _TOP = 1.1, 0.25, 1.5, 0.9
+_WIDTH, _HEIGHT = _LEFT + _SIDE + _RIGHT, _BOTTOM + _SIDE + _GAP + _BITS + _TOP
+
 # Okabe and Ito's colours, told apart by colour-blind readers as well.
 SAME, REVERSE, PALINDROME, INK, FAINT = "#0072B2", "#D55E00", "#009E73", "#333333", "#C8C8C8"
 
@@ -29,8 +34,7 @@ def picture(analyses: Sequence[Analysis]) -> bytes:
     shown = sorted(analyses, key=lambda analysis: -analysis.record.codes.size)[:MOST_RECORDS]
     columns = math.ceil(math.sqrt(len(shown)))
     rows = math.ceil(len(shown) / columns)
-    width = 9.0 if len(shown) == 1 else 6.5
-    figure = Figure(figsize=(columns * width, rows * width * 1.27), dpi=150, layout="constrained")
+    figure = Figure(figsize=(columns * _WIDTH, rows * _HEIGHT), dpi=150 if len(shown) == 1 else 100)
     FigureCanvasAgg(figure)
     panels = np.ravel(figure.subfigures(rows, columns))
     for panel, analysis in zip(panels, shown, strict=False):
@@ -54,16 +58,19 @@ def smoothed(bits: NDArray[np.float32], windows: int = 400) -> tuple[NDArray[np.
 
 def _panel(panel: SubFigure, analysis: Analysis) -> None:
     record, asked = analysis.record, analysis.settings
-    bits_axes, dots = panel.subplots(2, 1, sharex=True, height_ratios=[1, 4.6])
-    _bits(bits_axes, analysis)
+    left, side = _LEFT / _WIDTH, _SIDE / _WIDTH
+    dots = panel.add_axes((left, _BOTTOM / _HEIGHT, side, _SIDE / _HEIGHT))
+    above = (_BOTTOM + _SIDE + _GAP) / _HEIGHT
+    bits_axes = panel.add_axes((left, above, side, _BITS / _HEIGHT), sharex=dots)
     _dots(dots, analysis)
-    panel.suptitle(
-        f"{record.name}: where it repeats itself\n", fontsize=15, fontweight="bold", color=INK, ha="center"
-    )
-    bits_axes.set_title(
-        f"{record.codes.size:,} bases, {len(analysis.repeats):,} exact repeats; attention with a context of "
-        f"{asked.context} bases, sharpness {asked.sharpness:g}",
-        fontsize=10, color=INK,
+    _bits(bits_axes, analysis)
+    panel.text(left, 1 - 0.42 / _HEIGHT, f"{record.name}: where it repeats itself", fontsize=15,
+               fontweight="bold", color=INK, va="baseline")  # fmt: skip
+    panel.text(
+        left, 1 - 0.7 / _HEIGHT,
+        f"{record.codes.size:,} bases, {len(analysis.repeats):,} exact repeats, by attention with "
+        f"{asked.context} bases of context",
+        fontsize=10.5, color=INK, va="baseline",
     )  # fmt: skip
 
 
@@ -95,9 +102,9 @@ def _dots(axes: Axes, analysis: Analysis) -> None:
             LineCollection(segments, colors=colour, linewidths=2.4, capstyle="round"), autolim=False
         )
         handles.append(Line2D([], [], color=colour, linewidth=2.4, label=f"{label} ({chosen.sum():,})"))
-    axes.set_xlim(low, high)
-    axes.set_ylim(low, high)
-    axes.set_aspect("equal")
+    margin = 0.01 * (high - low)
+    axes.set_xlim(low - margin, high + margin)
+    axes.set_ylim(low - margin, high + margin)
     for axis in (axes.xaxis, axes.yaxis):
         axis.set_major_locator(MaxNLocator(8, steps=[1, 2, 5, 10], integer=True))
         axis.set_major_formatter(FuncFormatter(_place))
@@ -105,7 +112,7 @@ def _dots(axes: Axes, analysis: Analysis) -> None:
     axes.set_ylabel("position of the copy", color=INK)
     axes.grid(color=FAINT, linewidth=0.4, alpha=0.6)
     axes.set_axisbelow(True)
-    axes.legend(handles=handles, loc="upper center", bbox_to_anchor=(0.5, -0.09), ncols=3, frameon=False)
+    axes.legend(handles=handles, loc="upper center", bbox_to_anchor=(0.5, -0.075), ncols=3, frameon=False)
     _name_longest(axes, analysis)
     _bare(axes)
 
@@ -129,9 +136,10 @@ def _name_longest(axes: Axes, analysis: Analysis) -> None:
     i = int(analysis.longest_first[0])
     x = (found.start[i] + found.end[i]) / 2 + analysis.record.offset
     y = (found.partner_start[i] + found.partner_end[i]) / 2 + analysis.record.offset
+    slope = -1 if found.reverse[i] else 1
     axes.annotate(
-        f"{found.length[i]:,} bases", (x, y), xytext=(-10, -10), textcoords="offset points",
-        ha="right", va="top", fontsize=10, color=INK,
+        f"{found.length[i]:,} bases", (x, y), xytext=(7 * slope, -7), textcoords="offset points",
+        rotation=45 * slope, rotation_mode="anchor", ha="center", va="top", fontsize=10.5, color=INK,
     )  # fmt: skip
 
 
