@@ -7,6 +7,7 @@ under the mask.
 
 from __future__ import annotations
 
+import math
 from dataclasses import dataclass
 
 from ringcore.product import matmul
@@ -35,10 +36,11 @@ def nonfinite_rows(xp: Array, x: Array, traced: bool) -> BadRows:
     if traced:
         return BadRows(None)
     finite = xp.all(xp.isfinite(x), axis=-1)
-    finite = xp.all(xp.reshape(finite, (-1, finite.shape[-1])), axis=0)
+    length = finite.shape[-1]
+    finite = xp.all(xp.reshape(finite, (math.prod(finite.shape[:-1]), length)), axis=0)
     if bool(xp.all(finite)):
         return BadRows(())
-    return BadRows(tuple(i for i in range(finite.shape[0]) if not bool(finite[i])))
+    return BadRows(tuple(i for i in range(length) if not bool(finite[i])))
 
 
 def masked_product(xp: Array, weights: Array, x: Array, seen: Array | None, bad: list[int] | None) -> Array:

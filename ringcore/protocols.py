@@ -174,6 +174,6 @@ class Transport(Protocol):
         """Everybody's ``data`` in rank order; for small control messages. Collective."""
         ...
 
-    def split(self, color: int, key: int) -> Transport:
+    def split(self, color: int, key: int, timeout: float) -> Transport:
         """The group of the ranks that gave the same color, ordered by key, then rank. Collective."""
         ...

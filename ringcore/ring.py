@@ -93,7 +93,7 @@ class Ring:
 
     def split(self, color: int, key: int = 0) -> Ring:
         """The ring of the ranks that gave the same color, ordered by key, then rank. Collective."""
-        return Ring(self.transport.split(color, key), timeout=self.timeout)
+        return Ring(self.transport.split(color, key, self.timeout), timeout=self.timeout)
 
 
 def run_ranks(ranks: int, fn: Callable[..., T], *args: Any, timeout: float = 600.0) -> list[T]:

@@ -53,7 +53,7 @@ def pytest_generate_tests(metafunc: pytest.Metafunc) -> None:
     if marker is None:
         return
     sizes = marker.args
-    if not sizes or not all(isinstance(n, int) and n >= 1 for n in sizes) or marker.kwargs:
+    if not sizes or not all(type(n) is int and n >= 1 for n in sizes) or marker.kwargs:
         raise pytest.UsageError(
             f"ranks must be given numbers of ranks, such as ranks(1, 2, 3). Got {marker.args}."
         )

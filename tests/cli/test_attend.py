@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 
+import hypothesis
 import numpy as np
 import pytest
 from hypothesis import given
@@ -16,6 +17,7 @@ from ringcore.cli.genome.fasta import RawRecord, to_codes
 from ringcore.cli.genome.settings import Settings
 from tests.cli.genomes import genomes, random_bases
 from tests.cli.kmers import reverse_complement
+from tests.profiles import examples
 
 
 def echo_of(text: str, asked: Settings, ranks: int = 1) -> Echo:
@@ -119,6 +121,7 @@ def test_bits_that_spell_no_key_at_all_are_refused() -> None:
     assert attend.sure_partners(strands, np.array([5]), bits, np.ones(1), Settings(3, 3.0)).tolist() == [-1]
 
 
+@hypothesis.settings(max_examples=examples(60))
 @given(genomes(), st.integers(2, 8))
 def test_any_number_of_ranks_names_the_same_partners(text: str, ranks: int) -> None:
     asked = settings.choose(len(text))

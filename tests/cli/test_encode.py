@@ -57,7 +57,9 @@ def test_signs_of_one_index_are_read_back(keys: int, data: st.DataObject) -> Non
 
 
 @given(st.integers(2, 2**20), st.data())
-def test_a_key_with_more_than_half_of_the_weight_is_read_from_the_mean(keys: int, data: st.DataObject) -> None:
+def test_a_key_with_more_than_half_of_the_weight_is_read_from_the_mean(
+    keys: int, data: st.DataObject
+) -> None:
     count = encode.bits_needed(keys)
     one, *others = data.draw(st.lists(st.integers(0, keys - 1), min_size=2, max_size=9))
     weight = data.draw(st.floats(0.56, 1))

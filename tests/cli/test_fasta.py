@@ -48,7 +48,7 @@ def test_codes_are_a_byte_each() -> None:
         ("ACGT*", r"no nucleotides: '\*'"),
         ("ACGT\u0100", "no nucleotides: '\u0100', first at base 5"),
         ("ACGT\x00", "no nucleotides"),
-        ("MKVHSWRDNKSSGA", "only 2 of its 12 letters other than N"),
+        ("MKVHSWRDNKSSGA", "only 2 of its 13 letters other than N"),
     ],
 )
 def test_letters_that_are_no_nucleotides(letters: str, message: str) -> None:

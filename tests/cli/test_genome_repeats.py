@@ -12,8 +12,8 @@ from ringcore.cli.genome import encode
 from tests.cli.genomes import CHLOROPLAST, analysis, chloroplast, found, genomes, random_bases
 from tests.cli.kmers import Match, reverse_complement, truth
 
-P = random_bases(40, seed=11)
-GAP, OTHER = random_bases(70, seed=12), random_bases(70, seed=13)
+P = random_bases(40, seed=9)
+GAP, OTHER = random_bases(70, seed=10_009), random_bases(70, seed=20_009)
 SELF = P[:15] + reverse_complement(P[:15])
 
 PLANTED = {
@@ -22,7 +22,10 @@ PLANTED = {
     "forward, at start and end": (P + OTHER + P, Match(0, 40, 110, 150, "+")),
     "reverse, at start and end": (P + OTHER + reverse_complement(P), Match(0, 40, 110, 150, "-")),
     "as long as the context, at the end": (P[:16] + OTHER + P[:16], Match(0, 16, 86, 102, "+")),
-    "as long as the context, reverse": (P[:16] + OTHER + reverse_complement(P[:16]), Match(0, 16, 86, 102, "-")),
+    "as long as the context, reverse": (
+        P[:16] + OTHER + reverse_complement(P[:16]),
+        Match(0, 16, 86, 102, "-"),
+    ),
     "palindrome": (GAP + SELF + OTHER, Match(70, 100, 70, 100, "-")),
     "palindrome, at the start": (SELF + OTHER, Match(0, 30, 0, 30, "-")),
     "palindrome, at the end": (OTHER + SELF, Match(70, 100, 70, 100, "-")),
@@ -41,10 +44,10 @@ def test_a_planted_repeat_is_found_to_the_base(name: str, ranks: int) -> None:
     all_matches = truth(text, 16).matches
     assert match in all_matches, "chance has made the planted copies longer: choose another seed"
     result = analysis(text, ranks=ranks)
-    rows = {Match(*row) for row in result.repeats.rows()}
-    assert match in rows <= all_matches
-    palindromes = {row for row, flag in zip(rows, result.repeats.palindrome, strict=False) if flag}
-    assert (match in palindromes) == name.startswith("palindrome") or len(rows) > 1
+    rows = [Match(*row) for row in result.repeats.rows()]
+    assert match in rows
+    assert set(rows) <= all_matches
+    assert result.repeats.palindrome[rows.index(match)] == name.startswith("palindrome")
 
 
 def test_nothing_is_found_where_nothing_repeats() -> None:
@@ -54,6 +57,11 @@ def test_nothing_is_found_where_nothing_repeats() -> None:
 @pytest.mark.parametrize("text", ["A", "ACGT", "N" * 40, "ACGTACGTACGTACG", "A" * 60])
 def test_hardly_any_genome(text: str) -> None:
     assert found(text) <= truth(text, 16).matches
+
+
+def test_a_hidden_neighbour_is_nobodys_partner() -> None:
+    # Where all contexts are alike, the mean of the indices may well spell one that is too near to be seen.
+    assert found("A" * 60) <= truth("A" * 60, 16).matches
 
 
 SEEN: Counter[str] = Counter()
@@ -66,7 +74,7 @@ def test_found_is_a_subset_of_the_truth_and_has_all_that_is_certain(text: str) -
     assert rows <= known.matches
     assert rows & known.certain() == known.certain()
     SEEN["genomes"] += 1
-    SEEN["ambiguous"] += "N" in text
+    SEEN["ambiguous"] += not set(text) <= set("ACGT")
     SEEN["certain"] += bool(known.certain())
     SEEN["same strand"] += any(row.strand == "+" for row in rows)
     SEEN["inverted"] += any(row.strand == "-" and row.start != row.partner_start for row in rows)
@@ -82,29 +90,30 @@ def test_the_property_met_the_hard_cases() -> None:
         assert SEEN[case] >= SEEN["genomes"] // 100 > 0, f"{case}: {dict(SEEN)}"
 
 
-@pytest.mark.parametrize("ranks", [1, 2])
-def test_shuffled_index_bits_destroy_the_report(ranks: int, monkeypatch: pytest.MonkeyPatch) -> None:
-    piece = random_bases(300, seed=21)
-    text = GAP + piece + OTHER + reverse_complement(piece) + GAP[::-1] + piece
-    before = analysis(text, ranks=ranks)
-    assert len(before.repeats) > 0
+@pytest.mark.parametrize("seed", range(5))
+def test_shuffled_index_bits_destroy_the_report(seed: int, monkeypatch: pytest.MonkeyPatch) -> None:
+    one, two = random_bases(300, seed=21), random_bases(300, seed=22)
+    text = GAP + one + two + OTHER + reverse_complement(one) + GAP[::-1] + two
+    before = analysis(text, ranks=2)
+    assert len(before.repeats) >= 2
     count = 2 * (len(text) + 1)
-    order = np.random.default_rng(0).permutation(count)
+    order = np.random.default_rng(seed).permutation(count)
+    order[1000:1010] = np.arange(1000, 1010)  # even if some bits happen to stay at their keys
     index_bits = encode.index_bits
 
     def shuffled(start: int, stop: int, bits: int) -> encode.Floats:
         return index_bits(0, count, bits)[order[start:stop]]
 
     monkeypatch.setattr(encode, "index_bits", shuffled)
-    after = analysis(text, ranks=ranks)
+    after = analysis(text, ranks=2)
     assert len(after.repeats) == 0
     np.testing.assert_allclose(after.echo.bits, before.echo.bits)  # bases are predicted as before
 
 
 def spliced() -> str:
-    """12,478 bases of the chloroplast that hold an end of each copy of its inverted repeat."""
+    """6,178 bases of the chloroplast that hold an end of each copy of its inverted repeat."""
     text = chloroplast()
-    return text[84_000:90_000] + text[148_000:]
+    return text[84_000:87_000] + text[151_300:]
 
 
 def test_a_piece_of_the_chloroplast() -> None:
@@ -114,7 +123,7 @@ def test_a_piece_of_the_chloroplast() -> None:
     known = truth(text, 16)
     assert rows <= known.matches
     assert {row for row in rows if row.end - row.start >= 24} >= known.certain()
-    assert Match(170, 6000, 6648, 12_478, "-") in rows
+    assert Match(170, 3000, 3348, 6178, "-") in rows
     inside = result.repeats.covered(len(text))
     assert result.echo.bits[inside].mean() < 0.1
     assert 1.9 < result.echo.bits[~inside].mean() < 2.1

@@ -23,7 +23,9 @@ def test_parse(text: str, region: Region) -> None:
     assert parse(text) == region
 
 
-@pytest.mark.parametrize("text", ["", "one", "one:", "5", "-5", "5-", "one:3-2", "0-4", "one:a-b", "1-2-3x", ",-,"])
+@pytest.mark.parametrize(
+    "text", ["", "one", "one:", "5", "-5", "5-", "one:3-2", "0-4", "one:a-b", "1-2-3x", ",-,"]
+)
 def test_a_region_that_is_none(text: str) -> None:
     with pytest.raises(InputError, match="--region must"):
         parse(text)

@@ -40,7 +40,9 @@ def test_same_base_counts_both_strands() -> None:
     assert settings.same_base(np.array([4], np.uint8)) == 0.25
 
 
-@pytest.mark.parametrize("given", [{"context": 0}, {"context": 257}, {"sharpness": 0.0}, {"sharpness": float("nan")}])
+@pytest.mark.parametrize(
+    "given", [{"context": 0}, {"context": 257}, {"sharpness": 0.0}, {"sharpness": float("nan")}]
+)
 def test_out_of_range(given: dict[str, float]) -> None:
     with pytest.raises(InputError, match="must be from"):
         settings.choose(1000, **given)

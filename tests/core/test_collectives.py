@@ -98,8 +98,8 @@ class Guarded:
     def allgather_bytes(self, data: bytes, timeout: float) -> list[bytes]:
         return self.inner.allgather_bytes(data, timeout)
 
-    def split(self, color: int, key: int) -> Guarded:
-        return Guarded(self.inner.split(color, key))
+    def split(self, color: int, key: int, timeout: float) -> Guarded:
+        return Guarded(self.inner.split(color, key, timeout))
 
     def exchange(self, sends: list[Send], recvs: list[Recv]) -> Any:
         rooms = [np.full(len(recv.buffer) + 1, 0xA5, np.uint8) for recv in recvs]
@@ -225,6 +225,7 @@ def test_views_of_any_strides_are_fine_and_results_share_no_memory(ranks: int) -
             results = [
                 scatter(x, ring, old),
                 gather(mine, ring, old),
+                gather(new.shard(x, ring.rank), ring, new),
                 reshard(mine, ring, old, old),
                 reshard(mine, ring, old, new),
                 allreduce(x, ring),
@@ -232,6 +233,7 @@ def test_views_of_any_strides_are_fine_and_results_share_no_memory(ranks: int) -
             ]
             assert same_bits(results[0], cut(x, old, ring.rank, -2))
             assert ring.rank or same_bits(results[1], x.copy())
+            assert ring.rank or same_bits(results[2], x.copy())
             assert not any(np.shares_memory(got, base) for got in results if got is not None)
             assert all(got.flags.writeable for got in results if got is not None)
             assert same_bits(x.copy(), before)

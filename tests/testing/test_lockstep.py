@@ -20,7 +20,7 @@ def on_each_rank(ranks, fn, timeout=20.0):
     def body(ring):
         try:
             return fn(ring)
-        except BaseException as error:  # noqa: B036 - this is what is looked at
+        except BaseException as error:
             return error
 
     return rc.run_ranks(ranks, body, timeout=timeout)

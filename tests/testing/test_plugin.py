@@ -5,7 +5,12 @@ from __future__ import annotations
 import ast
 from pathlib import Path
 
+# Before pytester can import them for its own, inner run alone: NumPy cannot be loaded twice in one process.
+import array_api_compat.numpy  # noqa: F401
+import hypothesis  # noqa: F401
 import pytest
+import ringcore_numpy  # noqa: F401
+import ringcore_threads  # noqa: F401
 
 import ringcore.testing
 

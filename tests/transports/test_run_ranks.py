@@ -157,7 +157,7 @@ def test_interrupting_the_caller_ends_all_ranks() -> None:
             time.sleep(0.1)
             signal.pthread_kill(threading.main_thread().ident, signal.SIGINT)
         try:
-            ring.transport.split(0, 0).split(ring.rank, 0)
+            ring.transport.split(0, 0, 60.0).split(ring.rank, 0, 60.0)
             ring.transport.exchange([], [Recv(np.zeros(1, np.uint8), ring.rank, 0)]).wait(600.0)
         except PeerFailed as error:
             ended.append(str(error))

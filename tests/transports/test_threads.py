@@ -250,7 +250,7 @@ def test_waiting_costs_no_cpu() -> None:
 
 def test_split_by_color_and_key() -> None:
     def fn(transport: ThreadTransport) -> tuple:
-        part = transport.split(color=transport.rank % 2, key=-transport.rank)
+        part = transport.split(color=transport.rank % 2, key=-transport.rank, timeout=60.0)
         return part.rank, part.size, part.allgather_bytes(b"%d" % transport.rank, SOON)
 
     even, odd = [b"4", b"2", b"0"], [b"3", b"1"]
@@ -261,7 +261,7 @@ def test_split_by_color_and_key() -> None:
 
 def test_split_groups_do_not_hear_each_other_and_count_for_themselves() -> None:
     def fn(transport: ThreadTransport) -> None:
-        part, same = transport.split(0, 0), transport.split(0, 0).split(0, 0)
+        part, same = transport.split(0, 0, 60.0), transport.split(0, 0, 60.0).split(0, 0, 60.0)
         rooms = [room(7) for _ in range(3)]
         exchanges = [
             t.exchange([], [Recv(got[:-1], 1 - t.rank, 0)])
@@ -348,7 +348,7 @@ def test_a_failure_ends_every_kind_of_wait_at_once(wait, late: bool) -> None:
 
     def fn(transport: ThreadTransport) -> None:
         rank = transport.rank
-        part = transport.split(color=min(rank, 1), key=0) if wait is wait_in_part else transport
+        part = transport.split(color=min(rank, 1), key=0, timeout=60.0) if wait is wait_in_part else transport
         if rank == 0:
             time.sleep(0.1 * (not late))
             raise ZeroDivisionError

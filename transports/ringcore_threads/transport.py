@@ -158,7 +158,7 @@ class ThreadTransport:
         with world.lock:
             return group.read(number)
 
-    def split(self, color: int, key: int, timeout: float = 600.0) -> ThreadTransport:
+    def split(self, color: int, key: int, timeout: float) -> ThreadTransport:
         """The group of the ranks that gave the same color, ordered by key, then rank. Collective.
 
         The new group has mailboxes and traffic of its own; a rank that fails ends all groups.

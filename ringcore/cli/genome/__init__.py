@@ -1,4 +1,4 @@
-"""``ringcore genome``: where does a genome repeat itself, on either strand, however far apart?
+"""``ringcore genome`` finds where a genome repeats itself, on either strand, however far apart.
 
 One attention call with no trained weights answers it; docs/genome.md has the formula. One idea a module:
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import time
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, cast
 
 import numpy as np
 from numpy.typing import NDArray
@@ -37,9 +37,10 @@ class Analysis:
 def analyse(record: Record, asked: Settings, ranks: int, meter: rc.Meter) -> Analysis:
     """Run the attention on ``ranks`` ranks of this process, then join partners into repeats."""
     begin = time.perf_counter()
-    echo: Echo = rc.run_ranks(ranks, attend.genome_rank, record.codes, asked, meter)[0]
+    echo = cast(Echo, rc.run_ranks(ranks, attend.genome_rank, record.codes, asked, meter)[0])
     middle = time.perf_counter()
     found = repeats.find(encode.both_strands(record.codes), echo.partner, asked.context)
+    found = repeats.confirmed(found, echo.partner, echo.copies, asked.context)
     return Analysis(record, asked, echo, found, middle - begin, time.perf_counter() - middle)
 
 

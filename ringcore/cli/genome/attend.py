@@ -6,6 +6,7 @@ This is the only module that knows of ranks. Nothing here depends on how they ar
 from __future__ import annotations
 
 from dataclasses import dataclass
+from typing import Any, cast
 
 import numpy as np
 from numpy.typing import NDArray
@@ -89,12 +90,9 @@ def genome_rank(
     following = strands[start:stop]
     bits = bits_per_base(out[:, :4], copies, following, settings.prior_mass)
     partner = sure_partners(strands, np.arange(start, stop), out[:, 4:], copies, settings)
-    results = [
-        ring.gather(x, layout, root=0, axis=0) for x in (bits, copies.astype(np.float32), partner)
-    ]
-    if ring.rank != 0:
-        return None
-    return Echo(results[0][: codes.size], results[1], results[2])
+    parts = (bits, copies.astype(np.float32), partner)
+    bits, soft, partner = (cast(Any, ring.gather(part, layout, root=0, axis=0)) for part in parts)
+    return Echo(bits[: codes.size], soft, partner) if ring.rank == 0 else None
 
 
 def bits_per_base(
@@ -130,12 +128,14 @@ def sure_partners(
 ) -> NDArray[np.int64]:
     """The key that attention names for each position, -1 where it names none or a false one.
 
-    A named key counts only if its context is the query's, base by base: a mean over several copies may
-    spell an index that none of them has.
+    A named key counts only if the query saw it and its context is the query's, base by base: a mean over
+    several copies may spell an index that none of them has.
     """
     index = encode.decode(bits, settings.least_sign)
     named = np.where((copies > settings.least_copies) & (index < strands.size), index, -1)
-    asked = np.flatnonzero(named >= 0)
+    too_near = (named < strands.size // 2) & (np.abs(named - positions) < settings.context)  # it was not seen
+    asked = np.flatnonzero((named >= 0) & ~too_near)
+    named[too_near] = -1
     true = same_context(strands, positions[asked], named[asked], settings.context)
     named[asked[~true]] = -1
     return named

@@ -24,7 +24,9 @@ MOST_RANKS = 256
 
 def genome(
     path: Annotated[Path, typer.Argument(metavar="FASTA", help="DNA or RNA, plain or gzip.")],
-    ranks: Annotated[int, typer.Option(metavar="N", help="Ranks: threads of this process that share the work.")] = 1,
+    ranks: Annotated[
+        int, typer.Option(metavar="N", help="Ranks: threads of this process that share the work.")
+    ] = 1,
     out: Annotated[Path, typer.Option(metavar="DIR", help="Folder for the results; may exist.")] = Path(
         "ringcore-genome"
     ),
@@ -41,16 +43,20 @@ def genome(
     sharpness: Annotated[
         float | None, typer.Option(metavar="B", help="Score of one equal base [default: 3].")
     ] = None,
-    force: Annotated[bool, typer.Option("--force", help="Start even if it takes more than 24 hours.")] = False,
+    force: Annotated[
+        bool, typer.Option("--force", help="Start even if it takes more than 24 hours.")
+    ] = False,
 ) -> None:
-    """Where does this genome repeat itself, on either strand, however far apart?
+    """Find where a genome repeats itself, on either strand, however far apart.
 
     Exact attention of every position over all positions of both strands, with no trained weights, finds
     exact repeats and the bits per base that they leave. Each record is a genome of its own.
     """
     begin = time.perf_counter()
     if not 1 <= ranks <= MOST_RANKS:
-        raise InputError(f"--ranks must be from 1 to {MOST_RANKS}. Got {ranks}. One rank uses all cores already.")
+        raise InputError(
+            f"--ranks must be from 1 to {MOST_RANKS}. Got {ranks}. One rank uses all cores already."
+        )
     records = region.select(fasta.read(path), record or [], region_)
     asked = [settings.choose(entry.codes.size, context, sharpness) for entry in records]
     arguments = {

@@ -56,7 +56,7 @@ def contexts(codes: Codes, start: int, stop: int, width: int) -> Floats:
 
 
 def keys(strands: Codes, start: int, stop: int, width: int) -> Floats:
-    """Contexts of keys start..stop-1 of both strands, which know nothing of each other: (stop - start, 4 width)."""
+    """Contexts of keys start..stop-1; the strands know nothing of each other: (stop - start, 4 width)."""
     half = strands.size // 2
     middle = min(max(half, start), stop)
     forward = contexts(strands[:half], start, middle, width)

@@ -71,8 +71,8 @@ def read(path: Path) -> list[RawRecord]:
     """
     try:
         with path.open("rb") as file:
-            packed = cast(Any, file).peek(2)[:2] == _GZIP_MAGIC
-            records = list(_parse(gzip.open(file) if packed else file))
+            packed = file.peek(2)[:2] == _GZIP_MAGIC
+            records = list(_parse(gzip.GzipFile(fileobj=file) if packed else file))
     except (FileNotFoundError, NotADirectoryError):
         raise InputError(f"{path} does not exist. Check the path.") from None
     except IsADirectoryError:
@@ -90,7 +90,9 @@ def read(path: Path) -> list[RawRecord]:
             "Give a FASTA file, plain or gzip."
         ) from None
     except OSError as error:
-        raise InputError(f"{path} cannot be read: {error.strerror or error}. Check its permissions.") from None
+        raise InputError(
+            f"{path} cannot be read: {error.strerror or error}. Check its permissions."
+        ) from None
     if not records:
         raise InputError(f"{path} holds no record. Give a FASTA file with at least one sequence.")
     _names_differ(path, records)

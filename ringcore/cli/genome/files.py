@@ -60,7 +60,7 @@ def publish(folder: Path, contents: Mapping[str, bytes]) -> None:
             for name, content in contents.items():
                 _write(Path(hidden, name), content)
             for name in contents:
-                os.replace(Path(hidden, name), folder / name)
+                Path(hidden, name).replace(folder / name)
         _flush_folder(folder)
     except OSError as error:
         raise _unwritable(folder, error) from error

@@ -36,7 +36,7 @@ def picture(analyses: Sequence[Analysis]) -> bytes:
     rows = math.ceil(len(shown) / columns)
     figure = Figure(figsize=(columns * _WIDTH, rows * _HEIGHT), dpi=150 if len(shown) == 1 else 100)
     FigureCanvasAgg(figure)
-    panels = np.ravel(figure.subfigures(rows, columns))
+    panels = figure.subfigures(rows, columns, squeeze=False).ravel()
     for panel, analysis in zip(panels, shown, strict=False):
         _panel(panel, analysis)
     file = io.BytesIO()
@@ -44,7 +44,9 @@ def picture(analyses: Sequence[Analysis]) -> bytes:
     return file.getvalue()
 
 
-def smoothed(bits: NDArray[np.float32], windows: int = 400) -> tuple[NDArray[np.float64], NDArray[np.float64]]:
+def smoothed(
+    bits: NDArray[np.float32], windows: int = 400
+) -> tuple[NDArray[np.float64], NDArray[np.float64]]:
     """Mean bits in at most ``windows`` equal stretches: (middles, means), NaN where no base is known."""
     width = max(1, math.ceil(bits.size / windows))
     edges = np.arange(0, bits.size, width)
@@ -97,7 +99,7 @@ def _dots(axes: Axes, analysis: Analysis) -> None:
         ("reverse complement", REVERSE, found.reverse & ~found.palindrome),
         ("palindrome", PALINDROME, found.palindrome),
     ):
-        segments = _segments(analysis, np.flatnonzero(chosen))
+        segments = list(_segments(analysis, np.flatnonzero(chosen)))
         axes.add_collection(
             LineCollection(segments, colors=colour, linewidths=2.4, capstyle="round"), autolim=False
         )

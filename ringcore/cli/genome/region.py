@@ -32,11 +32,14 @@ def parse(text: str) -> Region:
     match = _REGION.fullmatch(text.strip())
     digits = [match[part].replace(",", "") for part in ("start", "end")] if match else []
     if match is None or not all(digits):
-        raise InputError(f"--region must be NAME:START-END or START-END. Got {text!r}. Example: chr1:1001-2000.")
+        raise InputError(
+            f"--region must be NAME:START-END or START-END. Got {text!r}. Example: chr1:1001-2000."
+        )
     region = Region(match["name"], int(digits[0]), int(digits[1]))
     if not 1 <= region.start <= region.end:
         raise InputError(
-            f"--region must have 1 <= START <= END: bases count from 1. Got {text!r}. Example: chr1:1001-2000."
+            f"--region must have 1 <= START <= END: bases count from 1. Got {text!r}. "
+            "Example: chr1:1001-2000."
         )
     return region
 
@@ -83,7 +86,9 @@ def select(records: Sequence[RawRecord], names: Sequence[str], region: str | Non
 
 def _known(name: str, records: Sequence[RawRecord], option: str) -> None:
     if all(record.name != name for record in records):
-        raise InputError(f"{option} must name a record of the file. Got {name!r}. There is: {_listed(records)}.")
+        raise InputError(
+            f"{option} must name a record of the file. Got {name!r}. There is: {_listed(records)}."
+        )
 
 
 def _listed(records: Sequence[RawRecord]) -> str:

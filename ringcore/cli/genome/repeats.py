@@ -6,7 +6,7 @@ match between two stretches, and the gaps, equal to nothing, end every run.
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, fields
 
 import numpy as np
 from numpy.typing import NDArray
@@ -53,7 +53,8 @@ class Repeats:
     @property
     def palindrome(self) -> NDArray[np.bool_]:
         """True where a stretch is its own reverse complement."""
-        return self.reverse & (self.start == self.partner_start)
+        own: NDArray[np.bool_] = self.reverse & (self.start == self.partner_start)
+        return own
 
     def rows(self) -> list[tuple[int, int, int, int, str]]:
         """(start, end, partner start, partner end, strand) of each."""
@@ -67,12 +68,18 @@ class Repeats:
         for begin, end in ((self.start, self.end), (self.partner_start, self.partner_end)):
             np.add.at(depth, begin, 1)
             np.add.at(depth, end, -1)
-        return np.cumsum(depth[:-1]) > 0
+        deep: NDArray[np.bool_] = np.cumsum(depth[:-1]) > 0
+        return deep
+
+    def only(self, chosen: NDArray[np.bool_]) -> Repeats:
+        """Those where ``chosen`` is True."""
+        return Repeats(*(getattr(self, column.name)[chosen] for column in fields(self)))
 
 
 def same_context(strands: Codes, a: Index, b: Index, width: int) -> NDArray[np.bool_]:
     """Whether the ``width`` bases before element a are, one by one, those before element b."""
-    return _equal_run(strands, a - 1, b - 1, -1, np.full(a.size, width)) == width
+    same: NDArray[np.bool_] = _equal_run(strands, a - 1, b - 1, -1, np.full(a.size, width)) == width
+    return same
 
 
 def find(strands: Codes, partner: Index, width: int) -> Repeats:
@@ -108,6 +115,34 @@ def find(strands: Codes, partner: Index, width: int) -> Repeats:
     before = _equal_run(strands, a[first] - 1, b[first] - 1, -1, np.full(first.size, strands.size))
     start, other = a[first] - before, b[first] - before
     return _folded(strands, start, other, a[last] + run[last] - start)
+
+
+def confirmed(found: Repeats, partner: Index, copies: NDArray[np.float32], width: int) -> Repeats:
+    """Without the matches that attention itself speaks against.
+
+    A match is extended by comparing bases, so a single true name, come upon by chance, could bring a long
+    one. But each of its queries has an exact copy, of weight 1. Where the soft number of copies is under
+    1.5 that copy holds two thirds of the weight, so its name is sure and true. Where most of these
+    queries name nobody, or a key that proves false, the names are not those of the keys: no such match
+    is reported. With honest names this refuses none.
+
+    Parameters
+    ----------
+    found : Repeats
+        What `find` made of the partners.
+    partner, copies : array, shape (N + 1,)
+        As in `ringcore.cli.genome.attend.Echo`.
+    width : int
+        w.
+    """
+    single = copies < 1.5
+    asked = np.append(0, np.cumsum(single))
+    named = np.append(0, np.cumsum(single & (partner >= 0)))
+    balance = np.zeros(len(found), np.int64)
+    for begin, end in ((found.start, found.end), (found.partner_start, found.partner_end)):
+        first, last = begin + width, end + 1  # queries whose whole context lies in the copy
+        balance += 2 * (named[last] - named[first]) - (asked[last] - asked[first])
+    return found.only(balance >= 0)
 
 
 def _equal_run(strands: Codes, a: Index, b: Index, step: int, limit: Index) -> Index:

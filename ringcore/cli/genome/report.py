@@ -39,7 +39,9 @@ def _bedgraph_lines(analysis: Analysis) -> list[str]:
     ends = np.append(starts[1:], bits.size)
     return [
         f"{name}\t{start + offset}\t{end + offset}\t{value / 1000:.3f}"
-        for start, end, value in zip(starts.tolist(), ends.tolist(), thousandths[starts].tolist(), strict=True)
+        for start, end, value in zip(
+            starts.tolist(), ends.tolist(), thousandths[starts].tolist(), strict=True
+        )
         if value >= 0
     ]
 
@@ -56,7 +58,9 @@ def repeats_bed(analyses: Sequence[Analysis]) -> bytes:
         for row, identity, kind in zip(found.rows(), found.identity.tolist(), kinds.tolist(), strict=True):
             start, end, partner_start, partner_end, strand = row
             places = (x + offset for x in (start, end, partner_start, partner_end))
-            lines.append("\t".join([name, *map(str, places), strand, f"{identity:.3f}", str(end - start), kind]))
+            lines.append(
+                "\t".join([name, *map(str, places), strand, f"{identity:.3f}", str(end - start), kind])
+            )
     return ("\n".join(lines) + "\n").encode()
 
 
@@ -68,7 +72,10 @@ def summary(
         "ringcore": installed_version(),
         "arguments": dict(arguments),
         "versions": {"python": platform.python_version(), "platform": platform.platform()}
-        | {name: _version(name) for name in ("numpy", "array-api-compat", "dnaio", "matplotlib", "rich", "typer")},
+        | {
+            name: _version(name)
+            for name in ("numpy", "array-api-compat", "dnaio", "matplotlib", "rich", "typer")
+        },
         "seconds": {name: round(seconds, 3) for name, seconds in timings.items()},
         "records": [figures(analysis) for analysis in analyses],
     }

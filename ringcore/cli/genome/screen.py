@@ -43,7 +43,9 @@ def expect(console: Console, records: Sequence[Record], seconds: float, ranks: i
     """How much work there is and how long it should take."""
     pairs = sum(attend.scores(record.codes.size) for record in records)
     on = "one rank" if ranks == 1 else f"{ranks} ranks"
-    console.print(f"attention over {pairs:.2g} query-key pairs on {on}: about {spoken(seconds)}", highlight=False)
+    console.print(
+        f"attention over {pairs:.2g} query-key pairs on {on}: about {spoken(seconds)}", highlight=False
+    )
 
 
 def report(console: Console, summary: dict[str, Any], folder: Path, names: Sequence[str]) -> None:
@@ -56,7 +58,9 @@ def report(console: Console, summary: dict[str, Any], folder: Path, names: Seque
             console.print(f"[bold]{record['name']}[/]: no exact repeat of {record['context']} bases or more")
         console.print(_figures(record))
     if len(summary["records"]) > _LISTED:
-        console.print(f"... and {len(summary['records']) - _LISTED:,} more records in the files", highlight=False)
+        console.print(
+            f"... and {len(summary['records']) - _LISTED:,} more records in the files", highlight=False
+        )
     console.print()
     for name in names:
         console.print(f"  {folder / name}", highlight=False, soft_wrap=True)

@@ -89,5 +89,7 @@ def choose(bases: int, context: int | None = None, sharpness: float | None = Non
         while background(bases, context, b) >= BACKGROUND_LIMIT:
             context += 1
     if not 1 <= context <= 256:
-        raise InputError(f"--context must be from 1 to 256 bases. Got {context}. Leave it out for a safe choice.")
+        raise InputError(
+            f"--context must be from 1 to 256 bases. Got {context}. Leave it out for a safe choice."
+        )
     return Settings(context, b)

@@ -1,0 +1,232 @@
+"""Attention over 1 to 8 ranks equals dense attention in float64, whatever is asked for: DESIGN's contract as properties.
+
+Examples are drawn by `ringcore.testing.strategies`, which the users of the library have, too. Every property counts
+which hard cases it has met and fails if one was missing: what was never tried is not tested.
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Iterator
+from dataclasses import replace
+
+import numpy as np
+import pytest
+from hypothesis import HealthCheck, event, given, settings
+
+import ringcore as rc
+from ringcore.block import GenericBackend
+from ringcore.testing import (
+    HARD_CASES,
+    And,
+    Call,
+    DenseBits,
+    DrawnMask,
+    Not,
+    Or,
+    Problem,
+    assert_occurred,
+    check_attention,
+    solve,
+)
+from ringcore.testing.strategies import attention_problems
+from ringcore_numpy import NumpyBackend
+from tests.libraries import Library
+
+KERNELS = {"numpy": NumpyBackend, "numpy-readonly": GenericBackend}
+"""Kernels to test by library; those that are not named have the generic ones, which read-only NumPy tests as well."""
+
+EAGER = ["numpy", "numpy-readonly", "array-api-strict", "torch"]
+"""Libraries that take any shape; JAX compiles anew for each and has its own test."""
+
+REQUESTS = [f"side={side}" for side in ("auto", "kv", "q")] + [
+    f"way={way}" for way in ("auto", "ring", "direct")
+]
+OFTEN = [
+    "P > 1",
+    "P is odd and > 1",
+    "P > S",
+    "empty shard",
+    "S is not a multiple of P",
+    "key that no query sees",
+    "D != E",
+    "two layouts",
+    "two batch dims",
+    "complement",
+]
+"""Hard cases so frequent that fifty examples hold each of them; three hundred hold every one."""
+
+ignore_scope = settings(suppress_health_check=[HealthCheck.function_scoped_fixture, HealthCheck.too_slow])
+
+
+@pytest.fixture
+def met(xp: Library) -> Iterator[Counter[str]]:
+    """Counts events over the examples of one property, and fails if they left out a hard case."""
+    counted: Counter[str] = Counter()
+    yield counted
+    examples = sum(counted[f"side={side}"] for side in ("auto", "kv", "q"))
+    if examples >= 250:
+        assert_occurred(counted, [*HARD_CASES, *REQUESTS])
+    elif examples >= 45:
+        assert_occurred(counted, OFTEN)
+
+
+def meet(problem: Problem, counted: Counter[str]) -> None:
+    for case in problem.events():
+        event(case)
+        counted[case] += 1
+
+
+def dtypes_of(xp: Library) -> set[str]:
+    if xp.name == "array-api-strict":
+        return {"float64", "float32"}
+    return {"float64", "float32", "float16", "bfloat16"}
+
+
+def of_library(problem: Problem, xp: Library) -> Problem:
+    """The same problem with the arrays of a library, in a dtype that it has."""
+    dtype = problem.dtype if problem.dtype in dtypes_of(xp) else "float32"
+    return replace(problem, xp=xp.xp, dtype=dtype)
+
+
+def kernels(problem: Problem, xp: Library) -> object:
+    return KERNELS.get(xp.name, GenericBackend)
+
+
+# ------------------------------------------------------------------ line 1: the error
+
+
+@pytest.mark.parametrize("xp", EAGER, indirect=True)
+@ignore_scope
+@given(problem=attention_problems(np, dtypes=("float64", "float32", "float16", "bfloat16")))
+def test_contract_01_forward_lse_and_gradients_are_within_8_u_cond(xp, met, problem):
+    meet(problem, met)
+    problem = of_library(problem, xp)
+    check_attention(problem, solve(problem, backend=kernels(problem, xp)))
+
+
+PINNED = [
+    Problem(
+        xp=np,
+        q_layout=rc.Layout.contiguous(length=17, ranks=4),
+        mask=DrawnMask(Call("causal")),
+        dtype="float32",
+    ),
+    Problem(
+        xp=np,
+        q_layout=rc.Layout.zigzag(length=26, ranks=3),
+        mask=DrawnMask(And(Call("causal"), Call("documents", (((7, 0, 12, 4), (26, 0, 0, 0)),)))),
+        batch=(2,),
+        heads=(4, 2),
+        E=3,
+    ),
+    Problem(
+        xp=np,
+        q_layout=rc.Layout.striped(length=5, ranks=8),
+        k_layout=rc.Layout.from_lengths([0, 9, 0, 0, 2, 1, 0, 0]),
+        mask=DrawnMask(Or(Call("window", (1, 2)), Call("global_tokens", ((0, 3),)))),
+        heads=(3, 1),
+        side="q",
+    ),
+    Problem(
+        xp=np,
+        q_layout=rc.Layout.contiguous(length=21, ranks=5),
+        mask=DrawnMask(Not(Call("window", (3, None))), DenseBits((1,), 5)),
+        heads=(2, 2),
+        seq_axis=-3,
+        spread=100.0,
+    ),
+    Problem(
+        xp=np,
+        q_layout=rc.Layout.striped(length=24, ranks=4, block=2),
+        mask=DrawnMask(And(Call("padding", (((3, 24, 0),),)), Call("causal", (2,)))),
+        batch=(1, 3),
+        dtype="bfloat16",
+        way="direct",
+    ),
+    Problem(xp=np, q_layout=rc.Layout.contiguous(length=1, ranks=3), heads=None, with_dlse=False, scale=1.0),
+    Problem(
+        xp=np,
+        q_layout=rc.Layout.zigzag(length=9, ranks=2),
+        k_layout=rc.Layout.contiguous(length=0, ranks=2),
+        dtype="float32",
+    ),
+    Problem(
+        xp=np,
+        q_layout=rc.Layout.from_lengths([2, 11, 0]),
+        mask=DrawnMask(Call("causal", (-2,))),
+        dtype="float16",
+        heads=(6, 2),
+        side="kv",
+        way="ring",
+        tile=(4, 3),
+    ),
+]
+
+
+@pytest.mark.parametrize("problem", PINNED, ids=[f"problem{n}" for n in range(len(PINNED))])
+def test_contract_01_pinned_problems_of_eight_shapes(xp, problem):
+    problem = of_library(problem, xp)
+    check_attention(problem, solve(problem, backend=kernels(problem, xp)))
+    check_attention(problem, solve(problem))
+
+
+def test_the_pinned_problems_are_the_hard_ones():
+    assert len(PINNED) == 8
+    met = Counter(case for problem in PINNED for case in problem.events())
+    assert_occurred(met, [*set(HARD_CASES) - {"P = 1", "dense mask per head"}, *REQUESTS])
+
+
+# ------------------------------------------------------------------ line 2: what must not matter
+
+
+@pytest.mark.parametrize("xp", ["numpy"], indirect=True)
+@ignore_scope
+@given(problem=attention_problems(np, dtypes=("float64",)))
+def test_contract_02_ranks_layouts_tiles_and_what_travels_do_not_matter(xp, met, problem):
+    """The very same problem, dealt out in six ways. Each answer is held to line 1."""
+    meet(problem, met)
+    P, sides = problem.ranks, ["kv", "auto"] if problem.mask.dense is not None else ["kv", "q"]
+    layouts = [
+        (problem.q_layout, problem.k_layout),
+        (
+            rc.Layout.contiguous(length=problem.S_q, ranks=1),
+            rc.Layout.contiguous(length=problem.S_k, ranks=1),
+        ),
+        (
+            rc.Layout.zigzag(length=problem.S_q, ranks=P % 3 + 2),
+            rc.Layout.striped(length=problem.S_k, ranks=P % 3 + 2),
+        ),
+    ]
+    for (q_layout, k_layout), way in zip(layouts, ["ring", "direct", "ring"], strict=True):
+        for side, tile in zip(sides, [(3, 5), None], strict=True):
+            changes = {"q_layout": q_layout, "k_layout": k_layout, "side": side, "way": way, "tile": tile}
+            again = replace(problem, **changes)
+            check_attention(again, solve(again, backend=NumpyBackend))
+
+
+# ------------------------------------------------------------------ line 4: NaN and inf
+
+
+@pytest.mark.parametrize("xp", EAGER, indirect=True)
+@ignore_scope
+@given(problem=attention_problems(np, dtypes=("float64", "float32"), poison=True))
+def test_contract_04_a_bad_number_reaches_only_the_rows_that_see_it(xp, met, problem):
+    meet(problem, met)
+    if problem.poison is not None:
+        event(f"{problem.poison.value} in {problem.poison.name}")
+    problem = of_library(problem, xp)
+    check_attention(problem, solve(problem, backend=kernels(problem, xp)))
+
+
+# ------------------------------------------------------------------ line 8: inputs
+
+
+@pytest.mark.parametrize("xp", EAGER, indirect=True)
+@settings(max_examples=60)
+@given(problem=attention_problems(np, max_length=12))
+def test_contract_08_inputs_are_not_written_to(xp, problem):
+    problem = of_library(problem, xp)
+    solve(problem, backend=kernels(problem, xp))
+    for name in ("q", "k", "v", "dout"):
+        np.testing.assert_array_equal(xp.numpy(getattr(problem, name)), problem.values[name])
