@@ -6,25 +6,35 @@ import math
 from typing import Any
 
 import numpy as np
-from array_api_compat import array_namespace
+from array_api_compat import array_namespace, is_array_api_obj
 
 from ringcore.dtypes import dtype_name, is_supported
 from ringcore.layout import Layout
 from ringcore.mask import Mask
-from ringcore.protocols import Array
+from ringcore.meter import Meter
+from ringcore.protocols import Array, Backend
 from ringcore.ring import Ring
+
+
+def of_one_library(*arrays: Any) -> bool:
+    """Whether all are arrays, and of the same library."""
+    if not all(is_array_api_obj(x) for x in arrays):
+        return False  # array_namespace passes over None and numbers
+    try:
+        array_namespace(*arrays)
+    except TypeError:
+        return False
+    return True
 
 
 def check_arrays(q: Array, k: Array, v: Array) -> None:
     """One library, one supported dtype, the same number of axes."""
-    try:
-        array_namespace(q, k, v)
-    except TypeError:
+    if not of_one_library(q, k, v):
         kinds = ", ".join(f"{type(x).__module__}.{type(x).__qualname__}" for x in (q, k, v))
         raise TypeError(
             f"q, k and v must be arrays of one library that follows the array API standard. Got {kinds}. "
             "Convert them first, for instance with numpy.asarray."
-        ) from None
+        )
     dtypes = [dtype_name(x.dtype) for x in (q, k, v)]
     if len(set(dtypes)) > 1:
         raise TypeError(
@@ -32,6 +42,12 @@ def check_arrays(q: Array, k: Array, v: Array) -> None:
         )
     if not is_supported(q.dtype):
         raise TypeError(f"dtype must be float64, float32, float16 or bfloat16. Got {dtypes[0]}.")
+    for x in (q, k, v):
+        if not getattr(x.dtype, "isnative", True):  # other ranks would read the bytes the wrong way round
+            raise TypeError(
+                f"q, k and v must be in the machine's byte order. Got dtype {x.dtype.str}. "
+                "Convert them with x.astype(x.dtype.newbyteorder('='))."
+            )
     ndims = {x.ndim for x in (q, k, v)}
     if len(ndims) > 1 or min(ndims) < 2:
         raise ValueError(
@@ -85,6 +101,11 @@ def check_mask(mask: Mask, q: Array) -> None:
             f"mask must be a ringcore mask. Got {type(mask).__name__}. "
             "Wrap a boolean array with ringcore.dense(array)."
         )
+    if not of_one_library(q, *mask.arrays):
+        kinds = ", ".join(type(x).__module__ for x in (q, *mask.arrays))
+        raise TypeError(
+            f"a dense mask must be an array of the inputs' library. Got {kinds}. Convert it before rc.dense."
+        )
     lead = tuple(q.shape[:-2])
     for shape in (mask.lead, *(tuple(x.shape[:-2]) for x in mask.arrays)):
         try:
@@ -98,12 +119,24 @@ def check_mask(mask: Mask, q: Array) -> None:
             )
 
 
+def check_helpers(meter: Any, backend: Any) -> None:
+    """None, or what the kernels can call."""
+    if meter is not None and not isinstance(meter, Meter):
+        raise TypeError(f"meter must be a ringcore.Meter. Got {type(meter).__name__}.")
+    if backend is not None and (isinstance(backend, type) or not isinstance(backend, Backend)):
+        got = backend.__name__ if isinstance(backend, type) else type(backend).__name__
+        raise TypeError(
+            f"backend must be an object with the methods of ringcore.protocols.Backend. Got {got}. "
+            "Pass an instance, or leave it out."
+        )
+
+
 def finite(name: str, value: Any) -> float:
     """``value`` as a float."""
     try:
         number = float(value)
     except (TypeError, ValueError):
         number = math.nan
-    if isinstance(value, bool) or not math.isfinite(number):
+    if isinstance(value, (bool, str)) or not math.isfinite(number):
         raise ValueError(f"{name} must be a finite number. Got {value!r}.")
     return number

@@ -8,7 +8,8 @@ from typing import Any, NamedTuple, Unpack
 from array_api_compat import array_namespace
 
 from ringcore.agree import agree
-from ringcore.dtypes import accumulation_dtype, dtype_name
+from ringcore.arguments import of_one_library
+from ringcore.dtypes import accumulation_dtype, accumulation_name, dtype_name
 from ringcore.partial import Partial, finish
 from ringcore.passes import backward, forward
 from ringcore.problem import AttentionOptions, Problem, prepare
@@ -253,11 +254,13 @@ def _residuals(problem: Problem, out: Array, partial: Partial) -> Residuals:
 
 
 def _check_cotangents(
-    problem: Problem, out: Array, stats: Stats, dout: Array, dlse: Array | None, wrt: Sequence[str]
+    problem: Problem, out: Array, stats: Any, dout: Array, dlse: Array | None, wrt: Any
 ) -> tuple[str, ...]:
-    names = tuple(wrt)
-    if not names or not set(names) <= {"q", "k", "v"} or len(set(names)) < len(names):
+    names = tuple(wrt) if isinstance(wrt, Sequence) else ()
+    if not names or any(name not in ("q", "k", "v") for name in names) or len(set(names)) < len(names):
         raise ValueError(f"wrt must name one or more of 'q', 'k', 'v', each once. Got {wrt!r}.")
+    if not isinstance(stats, (tuple, list)) or len(stats) != 2:
+        raise TypeError(f"stats must be the pair (m, l). Got {type(stats).__name__}. Pass Residuals.stats.")
     rows = tuple(problem.q.shape[:-1])
     rows = rows[1:] if problem.two_d else rows
     values = (*rows, problem.v.shape[-1])
@@ -278,13 +281,18 @@ def _check_cotangents(
                 f"{name} must have shape {shape}. Got {getattr(x, 'shape', type(x).__name__)}. "
                 "Pass what the forward call with the same inputs and options returned."
             )
-    try:
-        array_namespace(problem.q, *(x for x, _ in expected.values()))
-    except TypeError:
-        raise TypeError("out, stats, dout and dlse must be arrays of the inputs' library.") from None
-    if dtype_name(dout.dtype) != dtype_name(problem.q.dtype):
+    if not of_one_library(problem.q, *(x for x, _ in expected.values())):
+        kinds = ", ".join(f"{name} {type(x).__module__}" for name, (x, _) in expected.items())
+        raise TypeError(f"out, stats, dout and dlse must be arrays of the inputs' library. Got {kinds}.")
+    dtype, wide = dtype_name(problem.q.dtype), accumulation_name(problem.q.dtype)
+    if dtype_name(dout.dtype) != dtype:
         raise TypeError(
-            f"dout must have the dtype of the inputs, {dtype_name(problem.q.dtype)}. "
-            f"Got {dtype_name(dout.dtype)}. Cast it."
+            f"dout must have the dtype of the inputs, {dtype}. Got {dtype_name(dout.dtype)}. Cast it."
         )
+    for name, (x, _) in expected.items():
+        if dtype_name(x.dtype) not in (dtype, wide):
+            raise TypeError(
+                f"{name} must have the accumulation dtype, {wide}, or that of the inputs, {dtype}. "
+                f"Got {dtype_name(x.dtype)}. Cast it."
+            )
     return names

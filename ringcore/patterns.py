@@ -91,8 +91,8 @@ class _Documents(Mask):
         return hash(self._identity())
 
     def __repr__(self) -> str:
-        lengths = np.diff(self.q_ends, prepend=0, axis=-1)
-        return f"documents({np.array2string(lengths, threshold=8, edgeitems=3, separator=', ')})"
+        sides = [self.q_ends] if np.array_equal(self.q_ends, self.k_ends) else [self.q_ends, self.k_ends]
+        return f"documents({', '.join(_text(np.diff(ends, prepend=0, axis=-1)) for ends in sides)})"
 
 
 @dataclass(frozen=True, eq=False, repr=False)
@@ -121,7 +121,7 @@ class _Padding(Mask):
         return hash(self._identity())
 
     def __repr__(self) -> str:
-        return f"padding({np.array2string(self.lengths, threshold=8, edgeitems=3, separator=', ')})"
+        return f"padding({_text(self.lengths)})"
 
 
 @dataclass(frozen=True)
@@ -277,7 +277,7 @@ def documents(
             "lengths and k_lengths must have the same shape, one pair for each document. "
             f"Got {q_ends.shape} and {k_ends.shape}. Use length 0 for a document without keys."
         )
-    if q_ends.ndim == 0 or q_ends.shape[-1] == 0:
+    if q_ends.size == 0:
         raise ValueError("lengths must hold at least one document. Got none.")
     return _Documents(q_ends, k_ends)
 
@@ -354,6 +354,11 @@ def _lengths(name: str, values: object) -> np.ndarray:
     array = array.astype(np.int64)  # a copy: the mask must not change when the caller's array does
     array.setflags(write=False)
     return array
+
+
+def _text(array: np.ndarray) -> str:
+    """On one line, and short."""
+    return " ".join(np.array2string(array, threshold=8, edgeitems=3, separator=", ").split())
 
 
 def _rows(array: np.ndarray) -> np.ndarray:

@@ -12,7 +12,14 @@ from array_api_compat import array_namespace
 
 from ringcore import registry
 from ringcore.agree import agree
-from ringcore.arguments import check_arrays, check_layout, check_mask, check_shapes, finite
+from ringcore.arguments import (
+    check_arrays,
+    check_helpers,
+    check_layout,
+    check_mask,
+    check_shapes,
+    finite,
+)
 from ringcore.dtypes import dtype_name
 from ringcore.intervals import Intervals
 from ringcore.layout import Layout
@@ -180,11 +187,12 @@ def _validate(q: Array, k: Array, v: Array, ring: Ring, options: Options) -> Pro
     q, k, v = (_canonical(x, options.seq_axis) for x in (q, k, v))
     check_shapes(q, k, v)
     check_layout("layout", options.layout, q.shape[-2], ring, False)
-    k_layout = options.k_layout or options.layout
+    k_layout = options.layout if options.k_layout is None else options.k_layout
     check_layout("k_layout", k_layout, k.shape[-2], ring, keys_follow=options.k_layout is None)
     scale = default_scale(q.shape[-1]) if options.scale is None else finite("scale", options.scale)
     mask = full() if options.mask is None else options.mask
     check_mask(mask, q)
+    check_helpers(options.meter, options.backend)
     for name, value, allowed in (("side", options.side, SIDES), ("way", options.way, WAYS)):
         if value not in ("auto", *allowed):
             raise ValueError(f"{name} must be 'auto', {allowed[0]!r} or {allowed[1]!r}. Got {value!r}.")

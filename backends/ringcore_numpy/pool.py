@@ -14,6 +14,7 @@ from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
 
 import numpy as np
+import threadpoolctl
 from threadpoolctl import ThreadpoolController
 
 Task = Callable[[], None]
@@ -69,7 +70,8 @@ class Cores:
                 blas = self._controller.select(user_api="blas")
                 counts = [library["num_threads"] for library in blas.info()]
                 self._threads = max(counts, default=available_cores())
-                self._limit = blas.limit(limits=1)
+                with _any_thread_may_limit():
+                    self._limit = blas.limit(limits=1)
             self._users += 1
             threads = self._threads
         try:
@@ -77,8 +79,13 @@ class Cores:
         finally:
             with self._lock:
                 self._users -= 1
-                if self._users == 0 and self._limit is not None:
-                    self._limit.restore_original_limits()
+                if self._users == 0:
+                    self._restore()
+
+    def _restore(self) -> None:
+        if self._limit is not None:
+            with _any_thread_may_limit():
+                self._limit.restore_original_limits()
 
     def _pool(self, threads: int) -> ThreadPoolExecutor:
         with self._lock:
@@ -87,8 +94,28 @@ class Cores:
             return self._executor
 
     def forget(self) -> None:
-        """In a forked child: the threads of the parent are not there."""
+        """In a forked child the parent's threads are not there, nor anybody who would restore its limit."""
+        if self._users:
+            self._restore()
         self._executor, self._users, self._lock = None, 0, threading.Lock()
+
+
+@contextmanager
+def _any_thread_may_limit() -> Iterator[None]:
+    """Let the calling thread change OpenBLAS's setting, whoever has changed it last, and whoever does next.
+
+    Newer threadpoolctl lets one thread at a time change it and silently ignores all others. Of the users here
+    the first one in and the last one out are any two threads, and must agree through `Cores` alone.
+    """
+    release = getattr(threadpoolctl.OpenBLASController, "clear_controlling_thread", None)
+    if release is None:
+        yield
+        return
+    release(force=True)
+    try:
+        yield
+    finally:
+        release(force=True)
 
 
 def available_cores() -> int:

@@ -134,7 +134,7 @@ class Problem:
             same = name == "k_layout" and value == self.q_layout
             if name != "xp" and not same and value != field.default:
                 shown.append(f"{name}={value!r}")
-        return f"Problem({', '.join(shown)})"
+        return f"{type(self).__name__}({', '.join(shown)})"
 
     def _repr_pretty_(self, printer: Any, cycle: bool) -> None:
         printer.text(repr(self))  # what hypothesis prints of a failing example

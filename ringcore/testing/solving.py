@@ -10,7 +10,7 @@ from ringcore.testing.oracle import Results
 from ringcore.testing.problem import Problem
 
 
-def solve(problem: Problem, *, backend: Any = None, timeout: float = 60.0) -> list[Results]:
+def solve(problem: Problem, *, backend: Any = None, timeout: float = 20.0) -> list[Results]:
     """Solve a problem with `ringcore.attention_vjp`, on as many thread ranks as its layouts have.
 
     Parameters

@@ -90,11 +90,9 @@ def masks(
     """
     parts = draw(st.sampled_from([0, 1, 1, 2, 2, 3, max_parts]))
     tree = _expression(draw, S_q, S_k, batch, min(parts, max_parts)) if parts else None
-    if dense and draw(st.integers(0, 4)) == 4:
-        lead = (
-            () if heads is None else draw(st.sampled_from([(), (1,), (heads,), (*batch, 1), (*batch, heads)]))
-        )
-        return DrawnMask(tree, DenseBits(lead, draw(st.integers(0, 999))))
+    if dense and draw(st.sampled_from([False, False, True, False])):
+        leads = [()] if heads is None else [(), (heads,), (*batch, heads), (*batch, 1), (heads,)]
+        return DrawnMask(tree, DenseBits(draw(st.sampled_from(leads)), draw(st.integers(0, 99))))
     return DrawnMask(tree)
 
 

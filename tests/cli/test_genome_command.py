@@ -171,6 +171,18 @@ def test_context_and_sharpness_can_be_chosen(fasta: Write, tmp_path: Path) -> No
     assert summary(tmp_path)["records"][0]["repeats"] == 0
 
 
+def test_a_name_is_taken_literally_everywhere(
+    fasta: Write, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    name = "[/red]:x:$a_$[b]%é"
+    for text in (GENOME, BEFORE):
+        assert main(["genome", str(fasta({name: text})), "--out", str(tmp_path)]) == 0
+        shown = capsys.readouterr()
+        assert name in shown.err and name in shown.out
+    assert summary(tmp_path)["records"][0]["name"] == name
+    assert {bit_name for bit_name, _ in bedgraph(tmp_path)} == {name}
+
+
 def test_a_second_run_replaces_the_files_of_the_first(fasta: Write, tmp_path: Path) -> None:
     (tmp_path / "mine.txt").write_text("keep")
     for text in (GENOME, BEFORE):

@@ -11,7 +11,7 @@ from typing import Any
 
 import numpy as np
 import numpy.typing as npt
-from hypothesis import given
+from hypothesis import given, settings
 from hypothesis import strategies as st
 from ringcore_numpy import NumpyBackend
 
@@ -21,7 +21,7 @@ from ringcore.testing import Call, DrawnMask, Poison, Problem, Results, solve
 from ringcore.testing.problem import Shards
 from ringcore.testing.strategies import attention_problems
 from tests.libraries import LIBRARIES, Library
-from tests.profiles import for_library
+from tests.profiles import DEFAULT, examples, for_library
 
 Values = dict[str, npt.NDArray[np.float64]]
 FEW = ("numpy", "array-api-strict", "torch")
@@ -96,16 +96,16 @@ CHOICES = [(side, way) for side in ("kv", "q") for way in ("ring", "direct")]
 
 
 def for_all(
-    library: Library, problems: st.SearchStrategy[Any], check: Callable[[Any], None]
+    library: Library, problems: st.SearchStrategy[Any], check: Callable[[Any], None], count: int = DEFAULT
 ) -> Counter[str]:
     """Run a check on a library's share of examples; count the hard cases among them, and return the counts."""
     counted: Counter[str] = Counter()
 
+    @settings(max_examples=examples(count))
     @given(problems)
     def each(problem: Any) -> None:
         one = problem[0] if isinstance(problem, tuple) else problem
         counted.update(one.events())
-        counted["examples"] += 1
         check(problem)
 
     with for_library(each, library.name):
@@ -169,7 +169,11 @@ JAX = _Lazy()
 
 def whole(problem: Problem, kernel: Any = None) -> Results:
     """Solve a problem on its ranks; the results in global order, bit for bit, of the library's dtype."""
-    results = solve(problem, backend=kernel)
+    return in_order(problem, solve(problem, backend=kernel))
+
+
+def in_order(problem: Problem, results: Sequence[Results]) -> Results:
+    """Every rank's results joined in global order, bit for bit, of the library's dtype."""
 
     def joined(name: str) -> Any:
         layout = problem.k_layout if name in ("dk", "dv") else problem.q_layout

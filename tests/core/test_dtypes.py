@@ -23,8 +23,8 @@ def test_names_of_dtypes_of_arrays(xp: Library) -> None:
 
 @pytest.mark.parametrize(("dtype", "name"), [
     (np.float16, "float16"), (np.dtype("f8"), "float64"), (np.dtype(">f4"), "float32"), (np.bool_, "bool"),
-    (ml_dtypes.bfloat16, "bfloat16"), (np.dtype(ml_dtypes.bfloat16), "bfloat16"), ("torch.bfloat16", "bfloat16"),
-    ("float32", "float32"), (np.dtype(ml_dtypes.float8_e5m2), "float8_e5m2"),
+    (ml_dtypes.bfloat16, "bfloat16"), (np.dtype(ml_dtypes.bfloat16), "bfloat16"),
+    ("torch.bfloat16", "bfloat16"), ("float32", "float32"), (np.dtype(ml_dtypes.float8_e5m2), "float8_e5m2"),
 ], ids=str)  # fmt: skip
 def test_names_of_dtypes_alone(dtype: Any, name: str) -> None:
     assert dtype_name(dtype) == name

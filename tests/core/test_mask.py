@@ -50,7 +50,9 @@ def test_lower_says_what_the_predicate_says_at_any_positions(xp: Library, data: 
     assert_canonical(Intervals(lo, hi), S_k)
     assert lo.shape[1:] == (*mask.lead, len(q_pos))
     want = table_of(drawn.visible, q_pos, np.arange(S_k))
-    assert np.array_equal(visible(Intervals(lo, hi), S_k), np.broadcast_to(want, (*mask.lead, *want.shape[-2:])))
+    assert np.array_equal(
+        visible(Intervals(lo, hi), S_k), np.broadcast_to(want, (*mask.lead, *want.shape[-2:]))
+    )
 
 
 def test_the_masks_drawn_above_are_of_every_kind() -> None:
@@ -175,8 +177,9 @@ def test_lower_traces_under_jit() -> None:
 
 def all_different() -> list[Mask]:
     return [
-        rc.full(), rc.causal(), rc.causal(1), rc.window(1, 0), rc.window(0, 1), rc.window(None, 0), rc.prefix(1),
-        rc.keys(0, 1), rc.keys(1, 2), rc.documents([1, 2]), rc.documents([2, 1]), rc.documents([3]),
+        rc.full(), rc.causal(), rc.causal(1), rc.window(1, 0), rc.window(0, 1), rc.window(None, 0),
+        rc.prefix(1), rc.keys(0, 1), rc.keys(1, 2),
+        rc.documents([1, 2]), rc.documents([2, 1]), rc.documents([3]),
         rc.documents([[1, 2]]), rc.documents([1, 2], [2, 1]), rc.documents([[1, 2], [2, 1]]),
         rc.documents(np.arange(50)), rc.documents(np.arange(50)[::-1]), rc.padding(3), rc.padding([3]),
         rc.padding([3, 4]), rc.padding([[3, 4]]), rc.global_tokens([0]), rc.global_tokens([0, 1]),
@@ -207,7 +210,12 @@ def test_texts_are_what_one_would_type() -> None:
     mask = ~(rc.causal() & rc.window(3, None)) | (rc.documents([1, 2]) & rc.global_tokens([1, 2, 3, 7]))
     assert repr(mask) == "(~(causal() & window(3, None)) | (documents([1, 2]) & global_tokens([1..3, 7])))"
     assert repr(rc.causal(-2) | rc.keys(1, 2) | rc.prefix(3)) == "((causal(-2) | keys(1, 2)) | prefix(3))"
-    assert len(repr(rc.documents(np.ones(100_000, int)))) < 100
+    assert repr(rc.documents([[1, 2], [3, 0]]) & rc.padding([4, 5])) == (
+        "(documents([[1, 2], [3, 0]]) & padding([4, 5]))"
+    )
+    assert repr(rc.documents([1, 2], [2, 1])) == "documents([1, 2], [2, 1])"
+    for mask in (rc.documents(np.full(100_000, 10**12)), rc.padding(np.full((50, 60), 10**12))):
+        assert len(repr(mask)) < 800 and "\n" not in repr(mask)
 
 
 def test_dense_arrays_are_collected_through_and() -> None:
@@ -234,22 +242,22 @@ WRONG = [
     (lambda: rc.documents([]), ValueError, "at least one document. Got none"),
     (lambda: rc.documents([1.5]), TypeError, "lengths must be integers. Got float64"),
     (lambda: rc.documents([1, -1]), ValueError, "lengths must be >= 0. Got -1"),
-    (lambda: rc.documents([1], [1, 2]), ValueError, "must have the same shape, one pair for each document. Got (1,) and (2,)"),
+    (lambda: rc.documents([1], [1, 2]), ValueError, "the same shape, one pair for each document. Got (1,)"),
     (lambda: rc.documents([1], [-2]), ValueError, "k_lengths must be >= 0. Got -2"),
     (lambda: rc.padding([0.5]), TypeError, "lengths must be integers"),
     (lambda: rc.padding([-3]), ValueError, "lengths must be >= 0. Got -3"),
     (lambda: rc.global_tokens([]), ValueError, "at least one position. Got none"),
     (lambda: rc.global_tokens([-1]), ValueError, "positions must be >= 0. Got -1"),
-    (lambda: rc.dense(np.ones((2, 2))), TypeError, "must be a boolean array of shape (..., L_q, S_k). Got float64 of shape (2, 2)"),
+    (lambda: rc.dense(np.ones((2, 2))), TypeError, "boolean array of shape (..., L_q, S_k). Got float64"),
     (lambda: rc.dense(np.ones(2, bool)), TypeError, "Got bool of shape (2,)"),
     (lambda: rc.dense([[True]]), TypeError, "Got list of shape None"),
-    (lambda: rc.causal() & ONES, TypeError, "both sides of & must be masks. Got ndarray. Wrap a boolean array with ringcore.dense"),
+    (lambda: rc.causal() & ONES, TypeError, "Got ndarray. Wrap a boolean array with ringcore.dense"),
     (lambda: rc.causal() | None, TypeError, "both sides of | must be masks. Got NoneType"),
     (lambda: rc.causal() | rc.dense(ONES), TypeError, "can only be joined by &. Got | on dense(...)"),
     (lambda: (rc.dense(ONES) & rc.full()) | rc.full(), TypeError, "can only be joined by &. Got |"),
-    (lambda: ~(rc.full() & rc.dense(ONES)), TypeError, "can only be joined by &. Got ~ on (full() & dense(...))"),
-    (lambda: rc.padding([1, 2]) & rc.padding([1, 2, 3]), ValueError, "must be for the same batch. Got rows of shape (2,)"),
-    (lambda: rc.padding([1, 2]) | rc.documents([[1]] * 3), ValueError, "both sides of | must be for the same batch"),
+    (lambda: ~(rc.full() & rc.dense(ONES)), TypeError, "only be joined by &. Got ~ on (full() & dense(...))"),
+    (lambda: rc.padding([1, 2]) & rc.padding([1, 2, 3]), ValueError, "same batch. Got rows of shape (2,)"),
+    (lambda: rc.padding([1, 2]) | rc.documents([[1]] * 3), ValueError, "of | must be for the same batch"),
     (lambda: Mask().lower(np, np.arange(1), 1), TypeError, "Mask does not define lower()"),
 ]  # fmt: skip
 

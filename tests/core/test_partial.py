@@ -103,7 +103,11 @@ def test_references_a_thousand_apart_neither_overflow_nor_lose_the_larger(xp: Li
 
 
 @settings(max_examples=examples(60))
-@given(seed=st.integers(0, 9999), hidden=st.sampled_from([0.0, 0.5, 1.0]), dtype=st.sampled_from(["float32", "float64"]))
+@given(
+    seed=st.integers(0, 9999),
+    hidden=st.sampled_from([0.0, 0.5, 1.0]),
+    dtype=st.sampled_from(["float32", "float64"]),
+)
 def test_the_identity_changes_no_bit(xp: Library, seed: int, hidden: float, dtype: str) -> None:
     scores, values = problem(seed, 10.0, dtype, hidden)
     a = naive(xp, scores, values, list(range(KEYS)))
@@ -147,10 +151,12 @@ def test_a_sink_takes_its_share() -> None:
 
 
 def test_nan_and_inf_stay_in_their_rows(xp: Library) -> None:
-    bad = Partial(*(xp.asarray(np.array(x)) for x in (
-        [[np.nan], [1.0], [np.inf], [2.0], [1.0]], [1.0, np.nan, 0.0, -np.inf, np.inf], [1.0, 1.0, 1.0, 0.0, np.nan],
-    )))  # fmt: skip
-    good = Partial(*(xp.asarray(np.array(x)) for x in ([[1.0]] * 5, [0.0] * 5, [2.0] * 5)))
+    def partial(acc: Any, m: Any, l: Any) -> Partial:  # noqa: E741
+        return Partial(*(xp.asarray(np.array(x)) for x in (acc, m, l)))
+
+    nan, inf = math.nan, math.inf
+    bad = partial([[nan], [1.0], [inf], [2.0], [1.0]], [1.0, nan, 0.0, -inf, inf], [1.0, 1.0, 1.0, 0.0, nan])
+    good = partial([[1.0]] * 5, [0.0] * 5, [2.0] * 5)
     with np.errstate(all="ignore"):
         out = xp.numpy(finish(xp.xp, merge(xp.xp, bad, good))[0])[:, 0]
     assert np.isfinite(out).tolist() == [False, False, False, True, False]

@@ -67,9 +67,12 @@ def test_tiles_are_exactly_those_that_are_not_empty_in_order_of_keys(
 
 
 LAYOUTS = [
-    Layout.contiguous(length=23, ranks=3), Layout.zigzag(length=23, ranks=3), Layout.striped(length=23, ranks=3),
-    Layout.striped(length=23, ranks=3, block=2), Layout.from_lengths([20, 0, 3]),
-]  # fmt: skip
+    Layout.contiguous(length=23, ranks=3),
+    Layout.zigzag(length=23, ranks=3),
+    Layout.striped(length=23, ranks=3),
+    Layout.striped(length=23, ranks=3, block=2),
+    Layout.from_lengths([20, 0, 3]),
+]
 
 
 @pytest.mark.parametrize("layout", LAYOUTS, ids=repr)

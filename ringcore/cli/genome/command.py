@@ -67,14 +67,14 @@ def genome(
     with files.claimed(out, FILES):
         analyses = _analysed(records, asked, ranks, force, timings)
         summary = _published(analyses, arguments, timings, begin, out)
-    screen.report(Console(), summary, out, FILES)
+    screen.report(Console(emoji=False), summary, out, FILES)
 
 
 def _analysed(
     records: list[fasta.Record], asked: list[Settings], ranks: int, force: bool, timings: dict[str, float]
 ) -> list[Analysis]:
     """Estimate the time, then run the attention of all records behind one progress bar."""
-    console = Console(stderr=True)
+    console = Console(stderr=True, emoji=False)
     screen.announce(console, records, asked)
     begin = time.perf_counter()
     total = sum(attend.scores(entry.codes.size) for entry in records)

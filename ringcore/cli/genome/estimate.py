@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import time
 
 import numpy as np
@@ -10,16 +11,18 @@ import ringcore as rc
 from ringcore.cli.genome import encode
 from ringcore.cli.genome.settings import Settings
 
-_QUERIES, _KEYS = 1024, 32768
+_QUERIES_PER_CORE, _KEYS = 512, 32768
 
 
 def scores_per_second(codes: encode.Codes, settings: Settings) -> float:
     """Query-key pairs a second of attention on this machine, with this genome's shapes and dtype.
 
-    Two small calls of at most 1,024 x 32,768 pairs; the first one only warms up.
+    Two calls with enough queries to keep all cores busy for some hundredths of a second; the first one
+    only warms up.
     """
     strands = encode.both_strands(codes)
-    n, m = min(_QUERIES, codes.size + 1), min(_KEYS, strands.size)
+    n = min(_QUERIES_PER_CORE * (os.cpu_count() or 1), codes.size + 1)
+    m = min(_KEYS, strands.size)
     q = np.float32(settings.sharpness) * encode.contexts(codes, 0, n, settings.context)
     k, v = encode.keys(strands, 0, m, settings.context), encode.values(strands, 0, m)
     for _ in range(2):
@@ -41,5 +44,6 @@ def spoken(seconds: float) -> str:
         return "under 1 s"
     if seconds < 60:
         return f"{seconds:.0f} s"
-    big, small, unit = (seconds, 60, ("min", "s")) if seconds < 3600 else (seconds / 60, 60, ("h", "min"))
-    return f"{int(big // small):,} {unit[0]} {int(big % small)} {unit[1]}"
+    if seconds < 3600:
+        return f"{int(seconds // 60)} min {int(seconds % 60)} s"
+    return f"{int(seconds // 3600):,} h {int(seconds % 3600 // 60)} min"

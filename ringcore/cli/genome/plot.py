@@ -67,7 +67,7 @@ def _panel(panel: SubFigure, analysis: Analysis) -> None:
     _dots(dots, analysis)
     _bits(bits_axes, analysis)
     panel.text(left, 1 - 0.42 / _HEIGHT, f"{record.name}: where it repeats itself", fontsize=15,
-               fontweight="bold", color=INK, va="baseline")  # fmt: skip
+               fontweight="bold", color=INK, va="baseline", parse_math=False)  # fmt: skip
     panel.text(
         left, 1 - 0.7 / _HEIGHT,
         f"{record.codes.size:,} bases, {len(analysis.repeats):,} exact repeats, by attention with "

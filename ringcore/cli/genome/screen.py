@@ -7,6 +7,7 @@ from pathlib import Path
 from typing import Any
 
 from rich.console import Console
+from rich.markup import escape
 from rich.table import Table
 
 from ringcore.cli.genome import attend
@@ -24,9 +25,9 @@ def announce(console: Console, records: Sequence[Record], settings: Sequence[Set
         weight = background(bases, asked.context, asked.sharpness)
         verdict = f"under {BACKGROUND_LIMIT:g}" if weight < BACKGROUND_LIMIT else "[bold]too much[/]"
         console.print(
-            f"[bold]{record.name}[/]: {bases:,} bases; context w = {asked.context}, sharpness b = "
+            f"[bold]{escape(record.name)}[/]: {bases:,} bases; context w = {asked.context}, sharpness b = "
             f"{asked.sharpness:g}: background 2N(1/4 + 3/4 e^-b)^w = {weight:.1g} copies, {verdict}",
-            highlight=False,
+            highlight=False, soft_wrap=True,
         )  # fmt: skip
         own = background(bases, asked.context, asked.sharpness, same_base(record.codes))
         if own >= BACKGROUND_LIMIT:
@@ -34,9 +35,10 @@ def announce(console: Console, records: Sequence[Record], settings: Sequence[Set
                 f"  at its own base composition it is {own:.1g} copies: unlike bases are scarce; a larger "
                 "--context gives sharper bits",
                 highlight=False,
+                soft_wrap=True,
             )
     if len(records) > _LISTED:
-        console.print(f"... and {len(records) - _LISTED:,} more records", highlight=False)
+        console.print(f"... and {len(records) - _LISTED:,} more records", highlight=False, soft_wrap=True)
 
 
 def expect(console: Console, records: Sequence[Record], seconds: float, ranks: int) -> None:
@@ -44,7 +46,9 @@ def expect(console: Console, records: Sequence[Record], seconds: float, ranks: i
     pairs = sum(attend.scores(record.codes.size) for record in records)
     on = "one rank" if ranks == 1 else f"{ranks} ranks"
     console.print(
-        f"attention over {pairs:.2g} query-key pairs on {on}: about {spoken(seconds)}", highlight=False
+        f"attention over {pairs:.2g} query-key pairs on {on}: about {spoken(seconds)}",
+        highlight=False,
+        soft_wrap=True,
     )
 
 
@@ -55,21 +59,26 @@ def report(console: Console, summary: dict[str, Any], folder: Path, names: Seque
         if record["longest_repeats"]:
             console.print(_longest(record))
         else:
-            console.print(f"[bold]{record['name']}[/]: no exact repeat of {record['context']} bases or more")
+            console.print(
+                f"[bold]{escape(record['name'])}[/]: no exact repeat of {record['context']} bases or more",
+                soft_wrap=True,
+            )
         console.print(_figures(record))
     if len(summary["records"]) > _LISTED:
         console.print(
-            f"... and {len(summary['records']) - _LISTED:,} more records in the files", highlight=False
+            f"... and {len(summary['records']) - _LISTED:,} more records in the files",
+            highlight=False,
+            soft_wrap=True,
         )
     console.print()
     for name in names:
-        console.print(f"  {folder / name}", highlight=False, soft_wrap=True)
+        console.print(f"  {folder / name}", highlight=False, markup=False, soft_wrap=True)
 
 
 def _longest(record: dict[str, Any]) -> Table:
     rows = record["longest_repeats"]
     table = Table(
-        title=f"{record['name']}: the {len(rows)} longest of {record['repeats']:,} repeats "
+        title=f"{escape(record['name'])}: the {len(rows)} longest of {record['repeats']:,} repeats "
         "(from 0, end not included)",
         title_justify="left",
         title_style="bold",

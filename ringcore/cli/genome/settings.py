@@ -31,7 +31,8 @@ class Settings:
     least_copies : float
         A position has a partner only where the soft number of copies is larger.
     least_sign : float
-        And only where the mean of every index bit is at least so far from 0.
+        And only where the mean of every index bit is at least so far from 0. A key with a share f of
+        the weight makes all of them at least 2f - 1; under 1/3, `repeats.confirmed` holds.
     """
 
     context: int

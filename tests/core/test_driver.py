@@ -1,0 +1,311 @@
+"""The driver with a transport that writes everything down and moves nothing by itself."""
+
+from __future__ import annotations
+
+import threading
+import time
+from collections.abc import Callable
+from contextvars import ContextVar
+from typing import Any
+
+import numpy as np
+import pytest
+
+from ringcore import driver, wire
+from ringcore.block import GenericBackend
+from ringcore.driver import Journey
+from ringcore.errors import PeerFailed, PeerTimeout
+from ringcore.protocols import ArraySpec, Exchange, Recv, Send, Traffic, Transport, Wire
+from ringcore.schedule import BLOCK, WAYS, Message, Tick, schedule
+
+SPEC = [ArraySpec((2,), np.float64)]
+
+
+class Script:
+    """One rank's transport: fills receives as told, keeps what is sent, and logs every call."""
+
+    def __init__(
+        self,
+        rank: int = 0,
+        size: int = 2,
+        *,
+        needs_polling: bool = False,
+        arriving: Callable[[Recv], np.ndarray] | None = None,
+        done: Callable[[int], bool] = lambda tests: True,
+        error: Exception | None = None,
+    ) -> None:
+        self.rank, self.size, self.traffic, self.needs_polling = rank, size, Traffic(), needs_polling
+        self.arriving = arriving or (lambda recv: np.zeros(2))
+        self.done, self.error = done, error
+        self.log: list[Any] = []
+        self.buffers: list[np.ndarray] = []
+        self.testers: list[threading.Thread] = []
+        self.sent: list[np.ndarray] = []
+
+    def exchange(self, sends: list[Send], recvs: list[Recv]) -> Exchange:
+        self.log.append(("post", [(s.to, s.tag) for s in sends], [(r.source, r.tag) for r in recvs]))
+        self.sent += [np.array(s.buffer[:16].view(np.float64)) for s in sends]
+        self.buffers += [m.buffer for m in (*sends, *recvs)]
+        return _Scripted(self, recvs)
+
+    def allgather_bytes(self, data: bytes, timeout: float) -> list[bytes]:
+        raise AssertionError("the driver sends no control messages")
+
+    def split(self, color: int, key: int) -> Transport:
+        raise AssertionError
+
+
+class _Scripted:
+    def __init__(self, script: Script, recvs: list[Recv]) -> None:
+        self.script, self.recvs, self.tests = script, recvs, 0
+
+    def test(self) -> bool:
+        self.script.log.append("test")
+        self.script.testers.append(threading.current_thread())
+        self.tests += 1
+        return self.script.done(self.tests)
+
+    def wait(self, timeout: float) -> None:
+        self.script.log.append(("wait", timeout))
+        if self.script.error is not None:
+            raise self.script.error
+        for recv in self.recvs:
+            recv.buffer[:16] = self.script.arriving(recv).view(np.uint8)
+
+
+def journey(script: Script, home: list[Any] | None = None, **changes: Any) -> Journey:
+    """Blocks are two numbers; computing adds ten times this rank's number to them."""
+
+    def compute(owner: int, block: tuple[np.ndarray]) -> tuple[np.ndarray]:
+        script.log.append(("compute", owner, block[0].tolist()))
+        return (block[0] + 10 * script.rank,)
+
+    parts: dict[str, Any] = {
+        "own": (np.array([script.rank, 0.5]),),
+        "block_specs": lambda owner: SPEC,
+        "sum_specs": lambda owner: SPEC,
+        "compute": compute,
+        "merge": lambda a, b: (a[0] + b[0],),
+        "home": [].append if home is None else home.append,
+    }
+    return Journey(**{**parts, **changes})
+
+
+def run(script: Script, ticks: Any, *, timeout: float = 5.0, backend: Any = None, **changes: Any) -> None:
+    driver.run(journey(script, **changes), ticks, script, backend or GenericBackend(), np.zeros(0), timeout)  # type: ignore[arg-type]
+
+
+def ticks_of(needs: Any, rank: int, way: str = "ring", with_sums: bool = False) -> tuple[Tick, ...]:
+    return schedule(np.asarray(needs, bool), rank, way, with_sums=with_sums)
+
+
+FULL = np.ones((3, 3), bool)
+
+
+def test_everything_is_posted_before_computing_and_waited_for_after() -> None:
+    script = Script(0, 3, arriving=lambda recv: np.array([recv.tag, 7.0]))
+    run(script, ticks_of(FULL, 0), timeout=3.5)
+    assert script.log == [
+        ("post", [(1, 0)], [(2, 0)]), ("compute", 0, [0.0, 0.5]), ("wait", 3.5),
+        ("post", [(1, 2)], [(2, 2)]), ("compute", 2, [0.0, 7.0]), ("wait", 3.5),
+        ("post", [], []), ("compute", 1, [2.0, 7.0]), ("wait", 3.5),
+    ]  # fmt: skip
+
+
+@pytest.mark.parametrize("way", WAYS)
+@pytest.mark.parametrize("with_sums", [False, True])
+def test_no_buffer_is_used_for_two_messages_at_a_time_nor_received_into_twice(
+    way: str, with_sums: bool
+) -> None:
+    """A sent buffer may be sent again (direct: to others; ring: what came goes on); none is overwritten."""
+    script = Script(1, 4)
+    ticks = ticks_of(np.ones((4, 4)), 1, way, with_sums)
+    run(script, ticks)
+    received: list[int] = []
+    at = 0
+    for tick in ticks:
+        n_sends, n = len(tick.sends), len(tick.sends) + len(tick.recvs)
+        sends, recvs = script.buffers[at : at + n_sends], script.buffers[at + n_sends : at + n]
+        at += n
+        assert not any(np.shares_memory(a, b) for a in sends for b in recvs)
+        received += [b.ctypes.data for b in recvs]
+    assert len(set(received)) == len(received), "all are alive in this test, so addresses tell them apart"
+
+
+@pytest.mark.parametrize("way", WAYS)
+def test_a_block_is_packed_once_however_often_it_is_sent(way: str) -> None:
+    packed: list[list[float]] = []
+
+    class Counting(GenericBackend):
+        def pack(self, arrays: Any) -> Wire:
+            packed.append(np.asarray(arrays[0]).tolist())
+            return wire.pack(arrays)
+
+    run(Script(1, 4), ticks_of(np.ones((4, 4)), 1, way), backend=Counting())
+    assert packed == [[1.0, 0.5]]
+
+
+def test_what_comes_goes_on_unchanged_and_sums_go_home() -> None:
+    """Rank 1 of 3 with all needed: its own, then blocks 0 and 2, each with the sum that arrives."""
+    home: list[Any] = []
+    script = Script(1, 3, arriving=lambda recv: np.array([100.0 * recv.tag, recv.source]))
+    run(script, ticks_of(FULL, 1, with_sums=True), home=home)
+    assert [entry[0] for entry in script.log if entry[0] == "compute"] == ["compute"] * 3
+    posts = [entry for entry in script.log if entry[0] == "post"]
+    assert posts == [
+        ("post", [(2, 0)], [(0, 0)]),
+        ("post", [(2, 2)], [(0, 2)]),
+        ("post", [(2, 5)], [(0, 5)]),  # sum of 0 goes on to 2, sum of 2 comes
+        ("post", [(2, 7)], [(0, 7)]),  # sum of 2 goes home, its own comes home from 0
+    ]
+    assert [x.tolist() for x in script.sent] == [
+        [1.0, 0.5],
+        [0.0, 0.0],  # block 0, as it came: tag 0 from rank 0
+        [10.0, 10.0],  # block 0 + 10
+        [200.0 + 10 + 500, 0.0 + 10 + 0],  # (block 2 + 10) + the sum that came with tag 5
+    ]
+    assert [x[0].tolist() for x in home] == [[11.0, 10.5], [700.0, 0.0]]
+
+
+def test_a_rank_that_only_passes_on_computes_nothing() -> None:
+    needs = [[1, 0, 0], [0, 1, 0], [1, 0, 1]]
+    home: list[Any] = []
+    script = Script(1, 3, arriving=lambda recv: np.array([4.0, 2.0]))
+    run(script, ticks_of(needs, 1, with_sums=True), home=home)
+    assert [entry[1] for entry in script.log if entry[0] == "compute"] == [1]
+    assert script.sent[0].tolist() == [4.0, 2.0]
+    assert len(home) == 1, "nobody else adds to its sum"
+
+
+def test_nothing_outlives_its_hop() -> None:
+    """Two travelling blocks at most: the one that is here and the one that comes."""
+    import gc
+    import weakref
+
+    alive: list[weakref.ref[Any]] = []
+    most = 0
+
+    class Watching(GenericBackend):
+        def blank(self, specs: Any) -> Wire:
+            nonlocal most
+            made = wire.blank(specs)
+            alive.append(weakref.ref(made.buffer.base if made.buffer.base is not None else made.buffer))
+            gc.collect()
+            most = max(most, sum(ref() is not None for ref in alive))
+            return made
+
+    script = Script(0, 6)
+    script.exchange = lambda sends, recvs: _Scripted(script, recvs)  # type: ignore[method-assign]
+    run(script, ticks_of(np.ones((6, 6)), 0), backend=Watching(), compute=lambda owner, block: None)
+    assert len(alive) == 5 and most == 2
+
+
+# ---------------------------------------------------------------------- polling
+
+
+def test_where_data_moves_only_when_asked_the_calling_thread_asks_while_another_computes() -> None:
+    computing, tested = threading.Event(), threading.Event()
+    worker: list[threading.Thread] = []
+
+    def compute(owner: int, block: Any) -> None:
+        worker.append(threading.current_thread())
+        computing.set()
+        assert tested.wait(10), "nobody polls while this computes"
+
+    def done(tests: int) -> bool:
+        if computing.is_set() and tests > 3:
+            tested.set()
+        return False
+
+    script = Script(0, 2, needs_polling=True, done=done)
+    run(script, (Tick(0, sends=(Message(BLOCK, 0, 1),)),), compute=compute)
+    assert set(script.testers) == {threading.main_thread()}
+    assert worker[0] is not threading.main_thread()
+    assert script.log[-1] == ("wait", 5.0)
+
+
+def test_polling_sleeps_at_most_half_a_millisecond_and_ends_when_all_has_arrived() -> None:
+    script = Script(0, 2, needs_polling=True, done=lambda tests: tests >= 5)
+    run(script, (Tick(0, sends=(Message(BLOCK, 0, 1),)),), compute=lambda owner, block: time.sleep(0.2))
+    assert script.log.count("test") == 5
+    script = Script(0, 2, needs_polling=True, done=lambda tests: False)
+    run(script, (Tick(0, sends=(Message(BLOCK, 0, 1),)),), compute=lambda owner, block: time.sleep(0.2))
+    assert script.log.count("test") > 20, "0.2 s in steps of 0.5 ms, on however slow a machine"
+
+
+@pytest.mark.parametrize("needs_polling", [True, False])
+def test_a_transport_that_is_done_or_moves_by_itself_is_computed_for_in_the_calling_thread(
+    needs_polling: bool,
+) -> None:
+    threads: list[threading.Thread] = []
+
+    def compute(owner: int, block: Any) -> None:
+        threads.append(threading.current_thread())
+
+    script = Script(0, 2, needs_polling=needs_polling)
+    run(script, (Tick(0, sends=(Message(BLOCK, 0, 1),)),), compute=compute)
+    assert threads == [threading.main_thread()]
+    assert script.log.count("test") == (1 if needs_polling else 0)
+
+
+def test_an_exception_of_the_computing_thread_is_raised_by_the_caller() -> None:
+    def compute(owner: int, block: Any) -> None:
+        raise ZeroDivisionError("in a worker")
+
+    script = Script(0, 2, needs_polling=True, done=lambda tests: False)
+    with pytest.raises(ZeroDivisionError, match="in a worker"):
+        run(script, (Tick(0, sends=(Message(BLOCK, 0, 1),)),), compute=compute)
+
+
+def test_the_computing_thread_has_the_callers_context() -> None:
+    setting: ContextVar[str] = ContextVar("setting", default="none")
+    seen: list[Any] = []
+    script = Script(0, 2, needs_polling=True, done=lambda tests: False)
+    token = setting.set("the caller's")
+    try:
+        with np.errstate(divide="raise"):
+            run(
+                script,
+                (Tick(0, sends=(Message(BLOCK, 0, 1),)),),
+                compute=lambda owner, block: seen.extend([setting.get(), np.geterr()["divide"]]),
+            )
+    finally:
+        setting.reset(token)
+    assert seen == ["the caller's", "raise"]
+
+
+# ---------------------------------------------------------------------- failures
+
+
+def test_a_timeout_names_both_ranks_the_hop_and_the_cure() -> None:
+    script = Script(1, 3, error=PeerTimeout("waited", peer=0))
+    with pytest.raises(PeerTimeout) as caught:
+        run(script, ticks_of(FULL, 1), timeout=2.5)
+    assert caught.value.peer == 0
+    for part in ("rank 1 of 3 has waited 2.5 s for rank 0", "at hop 0 of 2", "Ring(..., timeout=seconds)"):
+        assert part in str(caught.value)
+
+    class Later(Script):
+        def exchange(self, sends: list[Send], recvs: list[Recv]) -> Exchange:
+            self.error = PeerTimeout("waited", peer=2) if sum(e[0] == "post" for e in self.log) == 1 else None
+            return super().exchange(sends, recvs)
+
+    with pytest.raises(PeerTimeout, match="for rank 2 at hop 1 of 2"):
+        run(Later(1, 3), ticks_of(FULL, 1))
+
+
+def test_other_errors_of_the_transport_pass_through() -> None:
+    with pytest.raises(PeerFailed, match="is gone"):
+        run(Script(0, 3, error=PeerFailed("rank 2 is gone")), ticks_of(FULL, 0))
+
+
+def test_messages_of_one_hop_have_tags_of_their_own() -> None:
+    tags: set[int] = set()
+    for rank in range(3):
+        script = Script(rank, 3)
+        run(script, ticks_of(FULL, rank, with_sums=True))
+        for hop, entry in enumerate([e for e in script.log if e[0] == "post"]):
+            for _, tag in entry[1]:
+                assert tag // 2 == hop
+                tags.add(tag)
+    assert {tag % 2 for tag in tags} == {0, 1}
