@@ -29,11 +29,13 @@ NUMPY, READ_ONLY = LIBRARIES["numpy"](), LIBRARIES["numpy-readonly"]()
 TILES = [(3, 4), (1, 1), (5, 2), (2, 7), (512, 512)]
 
 
+@settings(max_examples=examples(150))
 @given(case=cases(), tile=st.sampled_from(TILES))
 def test_forward_and_backward_are_exact_in_tiles_of_any_shape(case: Case, tile: tuple[int, int]) -> None:
     check(case, solve(case, NumpyBackend(tile), NUMPY))
 
 
+@settings(max_examples=examples(150))
 @given(case=cases(poison=True), tile=st.sampled_from(TILES))
 def test_a_nan_reaches_the_rows_that_see_it_and_no_others(case: Case, tile: tuple[int, int]) -> None:
     check(case, solve(case, NumpyBackend(tile), NUMPY))

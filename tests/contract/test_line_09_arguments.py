@@ -59,7 +59,6 @@ WRONG = {
     "layout of other ranks": (wrong_option(layout=more_ranks), ValueError, "the ranks of the ring"),
     "mask": (wrong_option(mask=np.ones((L, L), bool)), TypeError, "ringcore.dense(array)"),
     "mask for another batch": (wrong_option(mask=rc.padding([1, 2])), ValueError, "broadcast to batch"),
-    "dense mask": (wrong_option(mask=rc.dense(np.ones((L, L + 1), bool))), ValueError, "per local query"),
     "scale": (wrong_option(scale=float("nan")), ValueError, "finite number"),
     "side": (wrong_option(side="both"), ValueError, "side must be"),
     "way": (wrong_option(way="scenic"), ValueError, "way must be"),
@@ -102,6 +101,17 @@ def test_line_09_arguments_that_differ_between_ranks(name):
         return rc.attention(*arrays, **{**options, **DIFFERENT[name](ring.rank)})
 
     assert_same_error(on_every_rank(3, call), ValueError, "all ranks must pass the same", name, "Rank 0")
+
+
+@pytest.mark.parametrize("ranks", [1, 3])
+def test_line_09_a_dense_mask_that_does_not_fit(ranks):
+    def call(ring):
+        arrays, options = right(ring)
+        columns = L * ranks - (ring.rank == ranks - 1)
+        return rc.attention(*arrays, **options, mask=rc.dense(np.ones((L, columns), bool)))
+
+    where = f"on rank {ranks - 1} of {ranks}" if ranks > 1 else ""
+    assert_same_error(on_every_rank(ranks, call), ValueError, "dense mask", "Shard its rows", where)
 
 
 def test_line_09_heads_that_differ_between_ranks():

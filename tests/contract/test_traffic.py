@@ -205,9 +205,8 @@ def test_traffic_backward_with_as_many_key_heads_as_query_heads_moves_the_querie
 def test_traffic_a_dense_mask_keeps_the_queries_at_home():
     def on_rank(ring):
         x = np.ones((1, 4, D), np.float32)
-        few = rc.dense(np.ones((1, 4 * ring.size), bool)[:, :])
-        q = x[:, :1]
-        rc.attention(q, x, x, ring=ring, mask=few)
+        everything = rc.dense(np.ones((1, 4 * ring.size), bool))
+        rc.attention(x[:, :1], x, x, ring=ring, mask=everything)  # one query: it would be cheaper to move
         return ring.traffic.bytes
 
     assert sum(rc.run_ranks(4, on_rank, timeout=30.0)) == 4 * 3 * block_bytes(4)
@@ -221,7 +220,7 @@ def causal_pairs(layout: rc.Layout) -> np.ndarray:
     return np.array([np.sum(layout.positions(rank) + 1) for rank in range(layout.ranks)])
 
 
-@pytest.mark.parametrize("ranks", range(1, 17))
+@pytest.mark.parametrize("ranks", range(1, 9))
 def test_traffic_zigzag_balances_causal_attention(ranks):
     for S in [*range(2 * ranks, 6 * ranks + 2), 64 * ranks + 1, 1000, 9973]:
         pairs = causal_pairs(rc.Layout.zigzag(length=S, ranks=ranks))

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import threading
 import time
+import weakref
 from collections.abc import Callable
 from contextvars import ContextVar
 from typing import Any
@@ -179,9 +180,6 @@ def test_a_rank_that_only_passes_on_computes_nothing() -> None:
 
 def test_nothing_outlives_its_hop() -> None:
     """Two travelling blocks at most: the one that is here and the one that comes."""
-    import gc
-    import weakref
-
     alive: list[weakref.ref[Any]] = []
     most = 0
 
@@ -190,7 +188,6 @@ def test_nothing_outlives_its_hop() -> None:
             nonlocal most
             made = wire.blank(specs)
             alive.append(weakref.ref(made.buffer.base if made.buffer.base is not None else made.buffer))
-            gc.collect()
             most = max(most, sum(ref() is not None for ref in alive))
             return made
 

@@ -13,11 +13,11 @@ import ringcore_numpy  # noqa: F401
 import ringcore_threads  # noqa: F401
 
 import ringcore.testing
+from ringcore.testing import oracle
 
 PAGE = Path(__file__).parents[2] / "docs" / "testing.md"
-BLOCKS = re.findall(
-    r"^```python( pytest)?\n(.*?)^```", PAGE.read_text(encoding="utf-8"), re.MULTILINE | re.DOTALL
-)
+TEXT = PAGE.read_text(encoding="utf-8")
+BLOCKS = re.findall(r"^```python( pytest)?\n(.*?)^```", TEXT, re.MULTILINE | re.DOTALL)
 TESTS = [code for kind, code in BLOCKS if kind]
 
 
@@ -39,15 +39,13 @@ def test_the_test_files_pass(pytester, request, code):
     plugin = () if request.config.pluginmanager.has_plugin("ringcore") else ("-p", "ringcore.testing.plugin")
     result = pytester.runpytest_inprocess("-p", "no:cacheprovider", *plugin)
     assert result.ret == 0
-    assert result.parseoutcomes().keys() == {"passed"}
+    assert result.parseoutcomes().keys() - {"warnings", "warning"} == {"passed"}
 
 
-def test_the_picture_in_the_page_is_true():
-    text = PAGE.read_text(encoding="utf-8")
-    for line in str(
-        (ringcore.testing.oracle.causal() & ~ringcore.testing.oracle.keys(1, 2)).table(3, 3).astype(int)
-    ).splitlines():
-        assert f"# {line}" in text
+def test_the_table_in_the_page_is_true():
+    table = (oracle.causal() & ~oracle.keys(1, 2)).table(3, 3).astype(int)
+    for line in str(table).splitlines():
+        assert f"# {line.strip()}" in TEXT or f"#  {line.strip()}" in TEXT
 
 
 def test_every_public_name_is_there():

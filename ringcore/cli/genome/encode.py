@@ -81,8 +81,14 @@ def index_bits(start: int, stop: int, count: int) -> Floats:
 
 
 def bits_needed(keys: int) -> int:
-    """How many bits number this many keys."""
-    return max(1, (keys - 1).bit_length())
+    """How many bits number this many keys, rounded up to a multiple of 4: products like such widths.
+
+    Examples
+    --------
+    >>> bits_needed(16), bits_needed(17), bits_needed(308_958)
+    (4, 8, 20)
+    """
+    return max(4, -(-(keys - 1).bit_length() // 4) * 4)
 
 
 def values(strands: Codes, start: int, stop: int) -> Floats:

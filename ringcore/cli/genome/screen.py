@@ -78,8 +78,9 @@ def report(console: Console, summary: dict[str, Any], folder: Path, names: Seque
 def _longest(record: dict[str, Any]) -> Table:
     rows = record["longest_repeats"]
     table = Table(
-        title=f"{escape(record['name'])}: the {len(rows)} longest of {record['repeats']:,} repeats "
-        "(from 0, end not included)",
+        title=f"{escape(record['name'])}: the {len(rows)} longest of {record['repeats']:,} repeats",
+        caption="positions from 0, end not included",
+        caption_justify="left",
         title_justify="left",
         title_style="bold",
     )
