@@ -6,6 +6,7 @@ others what it was called with, or what is wrong with it; then all know the same
 
 from __future__ import annotations
 
+import hashlib
 import json
 from collections.abc import Callable, Mapping
 from typing import TypeVar
@@ -14,6 +15,8 @@ from ringcore.errors import RingError
 from ringcore.protocols import Transport
 
 _ERRORS: dict[str, type[Exception]] = {kind.__name__: kind for kind in (ValueError, TypeError, RingError)}
+
+_LONGEST_FACT = 200  # characters
 
 T = TypeVar("T")
 
@@ -53,16 +56,14 @@ def agree(
         On every rank alike: the error of the lowest rank that failed, or the first difference.
         RingError stands for an error of any other type.
     """
+    error: Exception | None = None
     try:
-        checked, error = check(), None
+        checked = check()
+        message: dict[str, object] = {"facts": _shortened(facts(checked)), "local": local(checked)}
     except Exception as raised:  # whatever it is, the other ranks must hear of it
         if transport.size == 1:
             raise
-        error = raised
-    if error is not None:
-        message: dict[str, object] = {"error": _described(error)}
-    else:
-        message = {"facts": dict(facts(checked)), "local": local(checked)}
+        error, message = raised, {"error": _described(raised)}
     if transport.size == 1:
         return checked, [message["local"]]
     gathered = transport.allgather_bytes(json.dumps(message).encode(), timeout)
@@ -87,3 +88,15 @@ def _described(error: Exception) -> tuple[str, str]:
         if isinstance(error, kind):
             return name, str(error)
     return RingError.__name__, f"{type(error).__name__}: {error}"
+
+
+def _shortened(facts: Mapping[str, str]) -> dict[str, str]:
+    """Long texts, as of a layout of thousands of lengths, by their beginning and a digest."""
+    return {
+        name: text if len(text) <= _LONGEST_FACT else f"{text[:_LONGEST_FACT]}... [{_digest(text)}]"
+        for name, text in facts.items()
+    }
+
+
+def _digest(text: str) -> str:
+    return hashlib.blake2b(text.encode(), digest_size=8).hexdigest()

@@ -42,17 +42,22 @@ def check_arrays(q: Array, k: Array, v: Array) -> None:
         )
     if not is_supported(q.dtype):
         raise TypeError(f"dtype must be float64, float32, float16 or bfloat16. Got {dtypes[0]}.")
-    for x in (q, k, v):
-        if not getattr(x.dtype, "isnative", True):  # other ranks would read the bytes the wrong way round
-            raise TypeError(
-                f"q, k and v must be in the machine's byte order. Got dtype {x.dtype.str}. "
-                "Convert them with x.astype(x.dtype.newbyteorder('='))."
-            )
+    for name, x in (("q", q), ("k", k), ("v", v)):
+        check_byte_order(name, x)
     ndims = {x.ndim for x in (q, k, v)}
     if len(ndims) > 1 or min(ndims) < 2:
         raise ValueError(
             "q, k and v must have the same number of axes: (L, D), or (*B, H, L, D) with heads. "
             f"Got shapes {tuple(q.shape)}, {tuple(k.shape)}, {tuple(v.shape)}."
+        )
+
+
+def check_byte_order(name: str, x: Array) -> None:
+    """Native, as other ranks would read the bytes the wrong way round."""
+    if not getattr(x.dtype, "isnative", True):
+        raise TypeError(
+            f"{name} must be in the machine's byte order. Got dtype {x.dtype.str}. "
+            "Convert it with x.astype(x.dtype.newbyteorder('='))."
         )
 
 

@@ -3,18 +3,25 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
-from typing import Any, NamedTuple, Unpack
+from functools import wraps
+from typing import Any, NamedTuple, TypeVar
 
+import numpy as np
 from array_api_compat import array_namespace
 
 from ringcore.agree import agree
-from ringcore.arguments import of_one_library
+from ringcore.arguments import check_byte_order, of_one_library
 from ringcore.dtypes import accumulation_dtype, accumulation_name, dtype_name
-from ringcore.partial import Partial, finish
+from ringcore.layout import Layout
+from ringcore.mask import Mask
+from ringcore.meter import Meter
+from ringcore.partial import finish
 from ringcore.passes import backward, forward
-from ringcore.problem import AttentionOptions, Problem, prepare
-from ringcore.protocols import Array, Stats
+from ringcore.problem import Options, Problem, prepare
+from ringcore.protocols import Array, Backend, Stats
+from ringcore.ring import Ring
 
+T = TypeVar("T")
 Pullback = Callable[..., tuple[Array, ...]]
 
 
@@ -39,9 +46,18 @@ def attention(
     v: Array,
     /,
     *,
+    ring: Ring | None = None,
+    layout: Layout | None = None,
+    k_layout: Layout | None = None,
+    mask: Mask | None = None,
+    scale: float | None = None,
+    seq_axis: int = -2,
     return_lse: bool = False,
     return_residuals: bool = False,
-    **options: Unpack[AttentionOptions],
+    side: str = "auto",
+    way: str = "auto",
+    meter: Meter | None = None,
+    backend: Backend | None = None,
 ) -> Any:
     """Exact softmax attention over a sequence that is spread over the ranks of a ring.
 
@@ -117,26 +133,35 @@ def attention(
     >>> np.allclose(out, rc.attention(x, x, x, mask=rc.causal()))
     True
     """
-    problem = prepare(q, k, v, options)
-    partial = forward(problem)
-    xp = array_namespace(problem.q)
-    out, lse = finish(xp, partial)
-    results = [problem.restored(xp.astype(out, problem.q.dtype, copy=False))]
-    if return_lse:
-        results.append(problem.restored_row(lse))
-    if return_residuals:
-        results.append(_residuals(problem, out, partial))
+    options = Options(ring, layout, k_layout, mask, scale, seq_axis, side, way, meter, backend)
+    *outputs, saved = _forward(q, k, v, options, keep=return_residuals)
+    results = [outputs[0], *(outputs[1:] if return_lse else ()), *((saved,) if return_residuals else ())]
     return results[0] if len(results) == 1 else tuple(results)
 
 
 def attention_vjp(
-    q: Array, k: Array, v: Array, /, *, return_lse: bool = False, **options: Unpack[AttentionOptions]
+    q: Array,
+    k: Array,
+    v: Array,
+    /,
+    *,
+    ring: Ring | None = None,
+    layout: Layout | None = None,
+    k_layout: Layout | None = None,
+    mask: Mask | None = None,
+    scale: float | None = None,
+    seq_axis: int = -2,
+    return_lse: bool = False,
+    side: str = "auto",
+    way: str = "auto",
+    meter: Meter | None = None,
+    backend: Backend | None = None,
 ) -> tuple[Any, Pullback]:
     """Attention, and the function that pulls a cotangent of its output back to the inputs.
 
     Parameters
     ----------
-    q, k, v, return_lse, **options
+    q, k, v, and all options
         As for `attention`.
 
     Returns
@@ -162,14 +187,15 @@ def attention_vjp(
     >>> dq.shape, round(float(dv.sum()), 6)
     ((5, 4), 20.0)
     """
-    *outputs, saved = attention(q, k, v, return_lse=return_lse, return_residuals=True, **options)
+    options = Options(ring, layout, k_layout, mask, scale, seq_axis, side, way, meter, backend)
+    out, lse, saved = _forward(q, k, v, options, keep=True)
 
     def pullback(
         dout: Array, dlse: Array | None = None, wrt: Sequence[str] = ("q", "k", "v")
     ) -> tuple[Array, ...]:
-        return attention_backward(q, k, v, saved.out, saved.stats, dout, dlse=dlse, wrt=wrt, **options)
+        return _backward(q, k, v, saved.out, saved.stats, dout, dlse, wrt, options)
 
-    return (tuple(outputs) if return_lse else outputs[0]), pullback
+    return ((out, lse) if return_lse else out), pullback
 
 
 def attention_backward(
@@ -183,7 +209,16 @@ def attention_backward(
     *,
     dlse: Array | None = None,
     wrt: Sequence[str] = ("q", "k", "v"),
-    **options: Unpack[AttentionOptions],
+    ring: Ring | None = None,
+    layout: Layout | None = None,
+    k_layout: Layout | None = None,
+    mask: Mask | None = None,
+    scale: float | None = None,
+    seq_axis: int = -2,
+    side: str = "auto",
+    way: str = "auto",
+    meter: Meter | None = None,
+    backend: Backend | None = None,
 ) -> tuple[Array, ...]:
     """Gradients of attention from saved arrays, for frameworks that keep their own residuals.
 
@@ -201,8 +236,8 @@ def attention_backward(
         Cotangent of the log-sum-exp, accumulation dtype.
     wrt : sequence of {'q', 'k', 'v'}
         Which gradients to compute and return, in this order.
-    **options
-        As for `attention`, equal to those of the forward call.
+    ring, layout, k_layout, mask, scale, seq_axis, side, way, meter, backend
+        As for `attention`; ring, layouts, mask, scale and seq_axis equal to those of the forward call.
 
     Returns
     -------
@@ -227,30 +262,65 @@ def attention_backward(
     >>> round(float(dv.sum()), 6)
     20.0
     """
+    options = Options(ring, layout, k_layout, mask, scale, seq_axis, side, way, meter, backend)
+    return _backward(q, k, v, out, stats, dout, dlse, wrt, options)
+
+
+def _quietly(function: Callable[..., T]) -> Callable[..., T]:
+    """Inf and NaN are values here, not accidents: NumPy shall neither warn nor raise, on some ranks only."""
+
+    @wraps(function)
+    def wrapped(*args: Any, **kwargs: Any) -> T:
+        with np.errstate(all="ignore"):
+            return function(*args, **kwargs)
+
+    return wrapped
+
+
+@_quietly
+def _forward(q: Array, k: Array, v: Array, options: Options, keep: bool) -> tuple[Array, Array, Residuals]:
+    """Output, lse and residuals, which may share the output's memory unless ``keep``."""
     problem = prepare(q, k, v, options)
-    ring = problem.ring
+    partial = forward(problem)
+    xp = array_namespace(problem.q)
+    out, lse = finish(xp, partial)
+    row = problem.restored_row
+    saved = Residuals(row(out), Stats(row(partial.m), row(partial.l)))
+    out = problem.restored(xp.astype(out, problem.q.dtype, copy=keep))
+    return out, row(lse), saved
+
+
+@_quietly
+def _backward(
+    q: Array,
+    k: Array,
+    v: Array,
+    out: Array,
+    stats: Stats,
+    dout: Array,
+    dlse: Array | None,
+    wrt: Sequence[str],
+    options: Options,
+) -> tuple[Array, ...]:
+    problem = prepare(q, k, v, options)
     names, _ = agree(
-        ring.transport,
-        ring.timeout,
+        problem.ring.transport,
+        problem.ring.timeout,
         lambda: _check_cotangents(problem, out, stats, dout, dlse, wrt),
         lambda names: {"wrt": str(names), "dlse": "None" if dlse is None else "an array"},
     )
     xp = array_namespace(problem.q)
     dtype = accumulation_dtype(xp, problem.q.dtype)
-    two_d = problem.two_d
-    out, m, l = ((x[None, ...] if two_d else x) for x in (out, stats[0], stats[1]))  # noqa: E741
+
+    def rows(x: Array) -> Array:
+        return xp.astype(x[None, ...] if problem.two_d else x, dtype, copy=False)
+
     dout = problem.canonical(dout)
-    delta = xp.sum(xp.astype(dout, dtype, copy=False) * xp.astype(out, dtype, copy=False), axis=-1)
+    delta = xp.sum(xp.astype(dout, dtype, copy=False) * rows(out), axis=-1)
     if dlse is not None:
-        delta = delta - xp.astype(dlse[None, ...] if two_d else dlse, dtype, copy=False)
-    grads = backward(problem, out, Stats(m, l), dout, delta, names)
-    by_name = {"q": grads.dq, "k": grads.dk, "v": grads.dv}
-    return tuple(problem.restored(xp.astype(by_name[name], problem.q.dtype, copy=False)) for name in names)
-
-
-def _residuals(problem: Problem, out: Array, partial: Partial) -> Residuals:
-    row = problem.restored_row
-    return Residuals(row(out), Stats(row(partial.m), row(partial.l)))
+        delta = delta - rows(dlse)
+    grads = backward(problem, rows(out), Stats(rows(stats[0]), rows(stats[1])), dout, delta, names)
+    return tuple(problem.restored(xp.astype(grads[name], problem.q.dtype, copy=False)) for name in names)
 
 
 def _check_cotangents(
@@ -290,6 +360,7 @@ def _check_cotangents(
             f"dout must have the dtype of the inputs, {dtype}. Got {dtype_name(dout.dtype)}. Cast it."
         )
     for name, (x, _) in expected.items():
+        check_byte_order(name, x)
         if dtype_name(x.dtype) not in (dtype, wide):
             raise TypeError(
                 f"{name} must have the accumulation dtype, {wide}, or that of the inputs, {dtype}. "

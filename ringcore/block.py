@@ -17,7 +17,7 @@ from array_api_compat import array_namespace, device
 
 from ringcore import wire
 from ringcore.dtypes import accumulation_dtype
-from ringcore.guard import masked_product, nonfinite_rows
+from ringcore.guard import all_finite, masked_product
 from ringcore.partial import Partial, finite_reference, identity
 from ringcore.product import matmul
 from ringcore.protocols import Array, ArraySpec, Grads, Stats, Wire
@@ -51,16 +51,17 @@ class GenericBackend:
         stats: Stats,
         delta: Array,
         step: Step,
-        into: Grads | None,
+        wrt: Sequence[str],
+        into: Grads,
     ) -> Grads:
         """See `ringcore.protocols.Backend.attend_backward`; ``out`` is not needed."""
-        return attend_backward(q, k, v, dout, stats, delta, step, into, self.tile)
+        return attend_backward(q, k, v, dout, stats, delta, step, wrt, into, self.tile)
 
-    def pack(self, arrays: Sequence[Array]) -> Wire:
-        """See `ringcore.protocols.Backend.pack`; through the host."""
+    def pack(self, arrays: Sequence[Array], where: str) -> Wire:
+        """See `ringcore.protocols.Backend.pack`; through the host, the only place it can reach."""
         return wire.pack([wire.to_host(x) for x in arrays])
 
-    def blank(self, specs: Sequence[ArraySpec]) -> Wire:
+    def blank(self, specs: Sequence[ArraySpec], where: str) -> Wire:
         """See `ringcore.protocols.Backend.blank`."""
         return wire.blank(specs)
 
@@ -76,31 +77,29 @@ def attend(q: Array, k: Array, v: Array, step: Step, into: Partial | None, tile:
     heads = _Heads(q.shape[:-3], k.shape[-3], q.shape[-3] // max(1, k.shape[-3]))
     if into is None:
         into = identity(xp, (*q.shape[:-1], v.shape[-1]), dtype, device(q))
-    bad_v = nonfinite_rows(xp, v, step.traced)
+    finite_v = all_finite(xp, v, step.traced)
     rows = []
     for q0 in range(0, q.shape[-2], tile[0]):
         q1 = min(q0 + tile[0], q.shape[-2])
-        scaled = heads.stack(xp, xp.astype(q[..., q0:q1, :], dtype) * step.scale)
-        acc = heads.stack(xp, into.acc[..., q0:q1, :])
+        qt, acc = (heads.stack(xp, xp.astype(x[..., q0:q1, :], dtype, copy=False)) for x in (q, into.acc))
         m, l = (heads.stack(xp, x[..., q0:q1, None])[..., 0] for x in (into.m, into.l))  # noqa: E741
         for k0, k1, kind in step.tiles(q0, q1, tile[1]):
-            kt, vt = (xp.astype(x[..., k0:k1, :], dtype) for x in (k, v))
-            s = matmul(scaled, xp.matrix_transpose(kt))
+            kt, vt = (xp.astype(x[..., k0:k1, :], dtype, copy=False) for x in (k, v))
+            s = matmul(qt, xp.matrix_transpose(kt)) * step.scale
             seen = None
             if kind is Kind.PARTIAL:
-                seen = heads.stack_mask(xp, step.visible(xp, q0, q1, k0, k1))
+                seen = heads.stack_mask(xp, step.visible(xp, q0, q1, k0, k1, device(q)))
                 s = xp.where(seen, s, xp.full_like(s, -math.inf))
             new_m = xp.maximum(m, xp.max(s, axis=-1))
             reference = finite_reference(xp, new_m)
             p = xp.exp(s - reference[..., None])
             rescale = xp.exp(m - reference)
             l = l * rescale + xp.sum(p, axis=-1)  # noqa: E741
-            acc = acc * rescale[..., None] + masked_product(xp, p, vt, seen, bad_v.within(k0, k1))
+            acc = acc * rescale[..., None] + masked_product(xp, p, vt, seen, finite_v)
             m = new_m
             _count(step, heads, q1 - q0, k1 - k0, q.shape[-1] + v.shape[-1])
-        rows.append(
-            (heads.unstack(xp, acc), heads.unstack(xp, m[..., None]), heads.unstack(xp, l[..., None]))
-        )
+        tile_of_all = (acc, m[..., None], l[..., None])
+        rows.append(tuple(heads.unstack(xp, x) for x in tile_of_all))
     if not rows:
         return into
     acc, m, l = (xp.concat(part, axis=-2) for part in zip(*rows, strict=True))  # noqa: E741
@@ -115,10 +114,11 @@ def attend_backward(
     stats: Stats,
     delta: Array,
     step: Step,
-    into: Grads | None,
+    wrt: Sequence[str],
+    into: Grads,
     tile: tuple[int, int],
 ) -> Grads:
-    """Add this step's dq, dk, dv.
+    """This step's gradients of the inputs named in ``wrt``, added to those in ``into``.
 
     The weights are rebuilt as ``p = exp(s - m) / l`` from the statistics of the whole row; a rounded
     lse would double the error. ``delta`` is ``rowsum(dout * out) - dlse`` with the global out.
@@ -127,49 +127,66 @@ def attend_backward(
     dtype = accumulation_dtype(xp, q.dtype)
     heads = _Heads(q.shape[:-3], k.shape[-3], q.shape[-3] // max(1, k.shape[-3]))
     starts = range(0, q.shape[-2], tile[0])
-    reference = finite_reference(xp, stats.m)
-    seen_rows = stats.l != 0
-    inverse = xp.where(
-        seen_rows, 1 / xp.where(seen_rows, stats.l, xp.ones_like(stats.l)), xp.zeros_like(stats.l)
-    )
-    bad = {name: nonfinite_rows(xp, x, step.traced) for name, x in (("q", q), ("k", k), ("dout", dout))}
-    dq = [
-        xp.zeros((*q.shape[:-2], min(tile[0], q.shape[-2] - q0), q.shape[-1]), dtype=dtype, device=device(q))
-        for q0 in starts
-    ]
-    dk, dv = [], []
+    reference, inverse = rebuilding(xp, stats)
+    finite_q, finite_k, finite_dout = (all_finite(xp, x, step.traced) for x in (q, k, dout))
+    grads: dict[str, list[Array]] = {name: [] for name in wrt}
+    if "q" in wrt:
+        sizes = [min(tile[0], q.shape[-2] - q0) for q0 in starts]
+        grads["q"] = [_zeros(xp, (*q.shape[:-2], n, q.shape[-1]), dtype, q) for n in sizes]
+    width = products_width(wrt, q.shape[-1], v.shape[-1])
     columns = _ColumnTiles(step, starts, tile, q.shape[-2])
     for k0 in range(0, k.shape[-2], tile[1]):
         k1 = min(k0 + tile[1], k.shape[-2])
-        kt, vt = (xp.astype(x[..., k0:k1, :], dtype) for x in (k, v))
-        dk_tile, dv_tile = xp.zeros_like(kt), xp.zeros_like(vt)
+        kt, vt = (xp.astype(x[..., k0:k1, :], dtype, copy=False) for x in (k, v))
+        dk, dv = xp.zeros_like(kt), xp.zeros_like(vt)
         for i, q0, q1, kind in columns.of(k0):
-            scaled = heads.stack(xp, xp.astype(q[..., q0:q1, :], dtype) * step.scale)
-            dout_tile = heads.stack(xp, xp.astype(dout[..., q0:q1, :], dtype))
+            qt, dout_tile = (
+                xp.astype(heads.stack(xp, x[..., q0:q1, :]), dtype, copy=False) for x in (q, dout)
+            )
             ref, inv, d = (heads.stack(xp, x[..., q0:q1, None]) for x in (reference, inverse, delta))
-            p = xp.exp(matmul(scaled, xp.matrix_transpose(kt)) - ref) * inv
-            ds = p * (matmul(dout_tile, xp.matrix_transpose(vt)) - d)
+            p = xp.exp(matmul(qt, xp.matrix_transpose(kt)) * step.scale - ref) * inv
             seen = seen_t = None
             if kind is Kind.PARTIAL:
-                seen = heads.stack_mask(xp, step.visible(xp, q0, q1, k0, k1))
-                p, ds = (xp.where(seen, x, xp.zeros_like(x)) for x in (p, ds))
+                seen = heads.stack_mask(xp, step.visible(xp, q0, q1, k0, k1, device(q)))
                 seen_t = xp.matrix_transpose(seen)
-            ds_t, p_t = xp.matrix_transpose(ds), xp.matrix_transpose(p)
-            bad_q, bad_dout = (bad[x].within(q0, q1, heads.R) for x in ("q", "dout"))
-            part = masked_product(xp, ds, kt, seen, bad["k"].within(k0, k1))
-            dq[i] = dq[i] + heads.unstack(xp, part) * step.scale
-            dk_tile = dk_tile + masked_product(xp, ds_t, scaled, seen_t, bad_q)
-            dv_tile = dv_tile + masked_product(xp, p_t, dout_tile, seen_t, bad_dout)
-            _count(step, heads, q1 - q0, k1 - k0, 3 * q.shape[-1] + 2 * v.shape[-1])
-        dk.append(dk_tile)
-        dv.append(dv_tile)
+                p = xp.where(seen, p, xp.zeros_like(p))
+            if "v" in wrt:
+                dv = dv + masked_product(xp, xp.matrix_transpose(p), dout_tile, seen_t, finite_dout)
+            if "q" in wrt or "k" in wrt:
+                ds = p * (matmul(dout_tile, xp.matrix_transpose(vt)) - d)
+                ds = ds if seen is None else xp.where(seen, ds, xp.zeros_like(ds))
+            if "q" in wrt:
+                part = masked_product(xp, ds, kt, seen, finite_k) * step.scale
+                grads["q"][i] = grads["q"][i] + heads.unstack(xp, part)
+            if "k" in wrt:
+                part = masked_product(xp, xp.matrix_transpose(ds), qt, seen_t, finite_q)
+                dk = dk + part * step.scale
+            _count(step, heads, q1 - q0, k1 - k0, width)
+        for name, part in (("k", dk), ("v", dv)):
+            if name in wrt:
+                grads[name].append(part)
+    shapes = {"q": q.shape, "k": k.shape, "v": v.shape}
+    total = {}
+    for name, tiles in grads.items():
+        new = xp.concat(tiles, axis=-2) if tiles else _zeros(xp, shapes[name], dtype, q)
+        total[name] = into[name] + new if name in into else new
+    return total
 
-    def joined(tiles: list[Array], like: Array, so_far: Array | None) -> Array:
-        new = xp.concat(tiles, axis=-2) if tiles else xp.zeros(like.shape, dtype=dtype, device=device(q))
-        return new if so_far is None else so_far + new
 
-    into = Grads(None, None, None) if into is None else into
-    return Grads(joined(dq, q, into.dq), joined(dk, k, into.dk), joined(dv, v, into.dv))
+def rebuilding(xp: Array, stats: Stats) -> tuple[Array, Array]:
+    """Reference m and factor 1 / l with which ``p = exp(s - m) * (1 / l)``; both 0 for an unseen row."""
+    seen = stats.l != 0
+    inverse = xp.where(seen, 1 / xp.where(seen, stats.l, xp.ones_like(stats.l)), xp.zeros_like(stats.l))
+    return finite_reference(xp, stats.m), inverse
+
+
+def products_width(wrt: Sequence[str], D: int, E: int) -> int:
+    """Multiply-adds that a backward step needs for each score: its products are as wide as this together."""
+    return D + E * ("q" in wrt or "k" in wrt) + D * ("q" in wrt) + D * ("k" in wrt) + E * ("v" in wrt)
+
+
+def _zeros(xp: Array, shape: tuple[int, ...], dtype: object, like: Array) -> Array:
+    return xp.zeros(tuple(shape), dtype=dtype, device=device(like))
 
 
 @dataclass(frozen=True)

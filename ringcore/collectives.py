@@ -99,7 +99,7 @@ def scatter(x: Array | None, ring: Ring, layout: Layout, root: int = 0, axis: in
     backend, before = backend_of(like), None
     for rank in range(ring.size):
         if rank != root and math.prod(specs[rank].shape) > 0:
-            wire = backend.pack([layout.shard(x, rank, front)])
+            wire = backend.pack([layout.shard(x, rank, front)], transport.where)
             wire.ready()
             sent: Exchange = transport.exchange([Send(wire.buffer, rank, TAG)], [])
             del wire

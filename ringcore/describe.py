@@ -30,14 +30,17 @@ def visible_pairs(mask: Mask, q_layout: Layout, k_layout: Layout) -> np.ndarray:
 
 def table(mask: Mask, q_layout: Layout, k_layout: Layout) -> str:
     """See `Mask.describe`."""
+    if max(q_layout.ranks, k_layout.ranks) > _MOST_RANKS:
+        work = np.asarray([_work(mask, q_layout, rank, k_layout.length) for rank in range(q_layout.ranks)])
+        mean = work.mean() or 1.0
+        return (
+            f"{mask!r}: {q_layout.ranks} x {k_layout.ranks} ranks, more than {_MOST_RANKS}: no table\n"
+            f"work per rank over the mean: {work.min() / mean:.2f} to {work.max() / mean:.2f}"
+        )
     pairs = visible_pairs(mask, q_layout, k_layout)
     work = pairs.sum(axis=1)
     mean = work.mean() or 1.0
     lines = [f"{mask!r}: rows are query ranks, columns key ranks (. none, + some, # all)"]
-    if max(pairs.shape) > _MOST_RANKS:
-        lines[0] = f"{mask!r}: {pairs.shape[0]} x {pairs.shape[1]} ranks, more than {_MOST_RANKS}: no table"
-        lines.append(f"work per rank over the mean: {work.min() / mean:.2f} to {work.max() / mean:.2f}")
-        return "\n".join(lines)
     rows_of_batch = int(np.prod(mask.lead)) if mask.lead else 1
     for q_rank in range(q_layout.ranks):
         cells = ""
@@ -47,3 +50,8 @@ def table(mask: Mask, q_layout: Layout, k_layout: Layout) -> str:
             cells += "." if seen == 0 else "#" if seen == whole else "+"
         lines.append(f"{q_rank:4d} {cells}  work {work[q_rank] / mean:.2f}")
     return "\n".join(lines)
+
+
+def _work(mask: Mask, q_layout: Layout, rank: int, S_k: int) -> int:
+    seen = lower(mask, q_layout.positions(rank), S_k)
+    return int((seen.hi - seen.lo).sum())

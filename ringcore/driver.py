@@ -63,7 +63,7 @@ def run(
     PeerTimeout
         If a rank is silent for ``timeout`` seconds; names it and the hop.
     """
-    cargo = _Cargo(journey, backend, transport.rank, like)
+    cargo = _Cargo(journey, ticks, backend, transport, like)
     for hop, tick in enumerate(ticks):
         try:
             _hop(cargo, hop, tick, transport, timeout)
@@ -74,14 +74,13 @@ def run(
                 "a slow one needs a larger timeout: Ring(..., timeout=seconds).",
                 error.peer,
             ) from None
-        cargo.drop_own_wire_unless_sent_in(ticks[hop + 1 :])
 
 
 def _hop(cargo: _Cargo, hop: int, tick: Tick, transport: Transport, timeout: float) -> None:
     outgoing = [cargo.pack(message) for message in tick.sends]
     incoming = [cargo.blank(message) for message in tick.recvs]
     for wire in outgoing:
-        wire.ready("host")
+        wire.ready()
     exchange = transport.exchange(
         [Send(w.buffer, m.peer, _tag(m, hop)) for w, m in zip(outgoing, tick.sends, strict=True)],
         [Recv(w.buffer, m.peer, _tag(m, hop)) for w, m in zip(incoming, tick.recvs, strict=True)],
@@ -89,39 +88,42 @@ def _hop(cargo: _Cargo, hop: int, tick: Tick, transport: Transport, timeout: flo
     contribution = None
     if tick.compute is not None:
         work = partial(cargo.journey.compute, tick.compute, cargo.blocks[tick.compute])
-        contribution = _while_polling(work, exchange) if transport.needs_polling else work()
+        with transport.computing():
+            contribution = _while_polling(work, exchange) if transport.needs_polling else work()
+        del work
     exchange.wait(timeout)
-    cargo.forget_visitors()
+    cargo.leave(hop)
     for message, wire in zip(tick.recvs, incoming, strict=True):
         cargo.take(message, wire)
     if tick.compute is not None and contribution is not None:
         cargo.add(tick.compute, contribution)
 
 
-@dataclass
 class _Cargo:
-    """What a rank holds between hops: its own block, one visiting block, and sums on their way."""
+    """What a rank holds between hops: one block to compute with, its own as long as it sends it, and sums."""
 
-    journey: Journey
-    backend: Backend
-    rank: int
-    like: Array
-
-    def __post_init__(self) -> None:
-        self.blocks: dict[int, Arrays] = {self.rank: self.journey.own}
-        self.wires: dict[int, Wire] = {}  # the same blocks as they go on, unpacked arrays are views of them
+    def __init__(
+        self, journey: Journey, ticks: Sequence[Tick], backend: Backend, transport: Transport, like: Array
+    ) -> None:
+        self.journey, self.backend, self.like = journey, backend, like
+        self.rank, self.where = transport.rank, transport.where
         self.sums: dict[int, Arrays] = {}
+        self.wires: dict[int, Wire] = {}  # blocks as they go on; unpacked arrays are views of them
+        self.last_sent = max((hop for hop, tick in enumerate(ticks) if self._sends_own(tick)), default=-1)
+        own = journey.own
+        if self.last_sent >= 0:
+            self.wires[self.rank] = backend.pack(own, self.where)
+            own = backend.unpack(self.wires[self.rank], like)  # the same bits as what the others compute with
+        self.blocks: dict[int, Arrays] = {self.rank: own}
 
     def pack(self, message: Message) -> Wire:
         if message.what == SUM:
-            return self.backend.pack(self.sums.pop(message.block))
-        if message.block not in self.wires:
-            self.wires[message.block] = self.backend.pack(self.blocks[message.block])
+            return self.backend.pack(self.sums.pop(message.block), self.where)
         return self.wires[message.block]
 
     def blank(self, message: Message) -> Wire:
         specs_of = self.journey.sum_specs if message.what == SUM else self.journey.block_specs
-        return self.backend.blank(specs_of(message.block))
+        return self.backend.blank(specs_of(message.block), self.where)
 
     def take(self, message: Message, wire: Wire) -> None:
         arrays = self.backend.unpack(wire, self.like)
@@ -140,13 +142,14 @@ class _Cargo:
         else:
             self.sums[block] = contribution
 
-    def forget_visitors(self) -> None:
-        for block in [b for b in self.blocks if b != self.rank]:
-            del self.blocks[block], self.wires[block]
+    def leave(self, hop: int) -> None:
+        """A hop is over: no block is computed with twice, and only one's own is sent from home again."""
+        self.blocks.clear()
+        for block in [b for b in self.wires if b != self.rank or hop >= self.last_sent]:
+            del self.wires[block]
 
-    def drop_own_wire_unless_sent_in(self, later: Sequence[Tick]) -> None:
-        if not any(m.what == BLOCK and m.block == self.rank for tick in later for m in tick.sends):
-            self.wires.pop(self.rank, None)
+    def _sends_own(self, tick: Tick) -> bool:
+        return any(message.what == BLOCK and message.block == self.rank for message in tick.sends)
 
 
 def _tag(message: Message, hop: int) -> int:

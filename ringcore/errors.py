@@ -20,6 +20,9 @@ class PeerTimeout(RingError):
         super().__init__(message)
         self.peer = peer
 
+    def __reduce__(self) -> tuple[type[PeerTimeout], tuple[str, int]]:
+        return type(self), (str(self), self.peer)
+
 
 class PeerFailed(RingError):
     """Another rank has failed, so that this one cannot finish; the cause is raised there."""

@@ -24,10 +24,7 @@ class Intervals(NamedTuple):
 
 def single(xp: Array, lo: Array, hi: Array, length: int) -> Intervals:
     """One interval per query, clipped to [0, length); ``lo >= hi`` is the empty set."""
-    end = xp.full_like(lo, length)
-    zero = xp.zeros_like(lo)
-    lo = xp.minimum(xp.maximum(lo, zero), end)
-    hi = xp.minimum(xp.maximum(hi, zero), end)
+    lo, hi = xp.maximum(lo, xp.zeros_like(lo)), xp.minimum(hi, xp.full_like(hi, length))
     return _normal(xp, lo[None, ...], hi[None, ...], length)
 
 

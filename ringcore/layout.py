@@ -232,18 +232,39 @@ class Layout:
                 f"positions must be in [0, {self.length}). Got {np.min(p)} to {np.max(p)}. "
                 "Give positions of the sequence of this layout."
             )
+        chunk = self._chunk_of(p, xp)
         if self.kind == "striped":
-            return p // self._block % self.ranks
+            return chunk % self.ranks
+        return xp.where(chunk < self.ranks, chunk, 2 * self.ranks - 1 - chunk)
+
+    def holders(self, lo: np.ndarray, hi: np.ndarray) -> np.ndarray:
+        """Which ranks hold a position of one of these non-empty intervals [lo, hi): bool (P,).
+
+        O(intervals + P): each interval marks a run of chunks, counted around the ranks where they are
+        dealt out in turn.
+        """
+        turns = self.ranks * (2 if self.kind == "zigzag" else 1)
+        first, last = self._chunk_of(lo, np), self._chunk_of(hi - 1, np)
+        start, stop = first % turns, last % turns
+        edges = np.zeros(turns + 1, np.int64)
+        np.add.at(edges, start, 1)
+        np.add.at(edges, stop + 1, -1)
+        edges[0] += np.sum(stop < start) + np.sum(last - first >= turns)  # around the end; all the way
+        marked = np.cumsum(edges[:-1]) > 0
+        if self.kind != "striped":
+            marked &= [self.chunk_start(c + 1) > self.chunk_start(c) for c in range(turns)]
+        return marked[: self.ranks] | marked[: self.ranks - 1 : -1] if turns > self.ranks else marked
+
+    def _chunk_of(self, p: Array, xp: Any) -> Array:
+        """Number of the chunk, or of the dealt-out block, that holds a position."""
+        if self.kind == "striped":
+            return p // self._block
         if self.lengths is not None:
             stops = xp.asarray(self._starts[1:], dtype=p.dtype, **_device(p))
             return _cast(xp, xp.searchsorted(stops, p, side="right"), p.dtype)
-        number = self.ranks * (2 if self.kind == "zigzag" else 1)
-        short, longer = divmod(self.length, number)
+        short, longer = divmod(self.length, self.ranks * (2 if self.kind == "zigzag" else 1))
         edge = longer * (short + 1)  # first position of the shorter chunks
-        chunk = xp.where(p < edge, p // (short + 1), longer + (p - edge) // max(short, 1))
-        if self.kind == "zigzag":
-            chunk = xp.where(chunk < self.ranks, chunk, number - 1 - chunk)
-        return chunk
+        return xp.where(p < edge, p // (short + 1), longer + (p - edge) // max(short, 1))
 
     # ------------------------------------------------------------------ arrays
 

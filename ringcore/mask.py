@@ -9,7 +9,7 @@ few intervals and joins by ``&`` only. The masks themselves are in `ringcore.pat
 from __future__ import annotations
 
 import hashlib
-from dataclasses import dataclass
+from dataclasses import dataclass, fields
 from typing import TYPE_CHECKING
 
 import numpy as np
@@ -33,7 +33,7 @@ class Mask:
     """Shape that must broadcast to (\\*B, H): () for a mask that is the same for all batch rows."""
 
     arrays: tuple[Array, ...] = ()
-    """Boolean arrays joined by ``&``, each broadcastable to (\\*B, H, L_q, S_k), this rank's rows."""
+    """Boolean arrays joined by ``&``, each (\\*B|1, H|1, L_q, S_k), this rank's rows."""
 
     def lower(self, xp: Array, q_pos: Array, S_k: int) -> Intervals:
         """Intervals of visible global key positions.
@@ -59,7 +59,23 @@ class Mask:
         return hashlib.blake2b(self._identity(), digest_size=8).hexdigest()
 
     def _identity(self) -> bytes:
-        return repr(self).encode()
+        """What the mask is, in bytes: its type and the values of its fields, arrays in full."""
+        parts = [type(self).__qualname__.encode()]
+        for field in fields(self):  # type: ignore[arg-type]  # every mask is a dataclass
+            value = getattr(self, field.name)
+            if isinstance(value, Mask):
+                parts.append(value._identity())
+            elif isinstance(value, np.ndarray):
+                parts += [repr((value.dtype.str, value.shape)).encode(), value.tobytes()]
+            else:
+                parts.append(repr(value).encode())
+        return b"(" + b",".join(parts) + b")"
+
+    def __eq__(self, other: object) -> bool:
+        return isinstance(other, Mask) and self._identity() == other._identity()
+
+    def __hash__(self) -> int:
+        return hash(self._identity())
 
     def __and__(self, other: Mask) -> Mask:
         return _And(self, _as_mask(other, "&"))
@@ -118,7 +134,7 @@ def _intervals_only(mask: Mask, operator: str) -> Mask:
     return mask
 
 
-@dataclass(frozen=True, repr=False)
+@dataclass(frozen=True, eq=False, repr=False)
 class _And(Mask):
     left: Mask
     right: Mask
@@ -138,14 +154,11 @@ class _And(Mask):
         a, b = self.left.lower(xp, q_pos, S_k), self.right.lower(xp, q_pos, S_k)
         return intervals.intersection(xp, a, b, S_k)
 
-    def _identity(self) -> bytes:
-        return b"&" + self.left._identity() + b"," + self.right._identity()
-
     def __repr__(self) -> str:
         return f"({self.left!r} & {self.right!r})"
 
 
-@dataclass(frozen=True, repr=False)
+@dataclass(frozen=True, eq=False, repr=False)
 class _Or(Mask):
     left: Mask
     right: Mask
@@ -161,14 +174,11 @@ class _Or(Mask):
         a, b = self.left.lower(xp, q_pos, S_k), self.right.lower(xp, q_pos, S_k)
         return intervals.union(xp, a, b, S_k)
 
-    def _identity(self) -> bytes:
-        return b"|" + self.left._identity() + b"," + self.right._identity()
-
     def __repr__(self) -> str:
         return f"({self.left!r} | {self.right!r})"
 
 
-@dataclass(frozen=True, repr=False)
+@dataclass(frozen=True, eq=False, repr=False)
 class _Not(Mask):
     inner: Mask
 
@@ -178,9 +188,6 @@ class _Not(Mask):
 
     def lower(self, xp: Array, q_pos: Array, S_k: int) -> Intervals:
         return intervals.complement(xp, self.inner.lower(xp, q_pos, S_k), S_k)
-
-    def _identity(self) -> bytes:
-        return b"~" + self.inner._identity()
 
     def __repr__(self) -> str:
         return f"~{self.inner!r}"

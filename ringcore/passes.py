@@ -18,7 +18,7 @@ from ringcore.layout import Layout
 from ringcore.partial import Partial, identity, merge
 from ringcore.problem import SIDES, Problem
 from ringcore.protocols import Array, ArraySpec, Grads, Stats
-from ringcore.schedule import WAYS, Load, schedule, traffic
+from ringcore.schedule import WAYS, Reach, schedule
 
 SpecsOf = Callable[[int], list[ArraySpec]]
 
@@ -52,11 +52,10 @@ def forward(problem: Problem) -> Partial:
         nonlocal result
         result = Partial(*(arrays if result is None else add(tuple(result), arrays)))
 
-    with np.errstate(all="ignore"):  # inf and NaN are values here, not accidents
-        if side == "kv":
-            _travel(p, side, way, (p.k, p.v), _kv_specs(p), None, stay, add, home)
-        else:
-            _travel(p, side, way, (p.q,), _specs_like(p.q_layout, [p.q]), partial_specs, follow, add, home)
+    if side == "kv":
+        _travel(p, side, way, (p.k, p.v), _kv_specs(p), None, stay, add, home)
+    else:
+        _travel(p, side, way, (p.q,), _specs_like(p.q_layout, [p.q]), partial_specs, follow, add, home)
     if result is None:
         shape = (*p.q.shape[:-1], p.v.shape[-1])
         return identity(xp, shape, accumulation_dtype(xp, p.q.dtype), device(p.q))
@@ -66,63 +65,57 @@ def forward(problem: Problem) -> Partial:
 def backward(
     problem: Problem, out: Array, stats: Stats, dout: Array, delta: Array, wrt: Sequence[str]
 ) -> Grads:
-    """This rank's dq, dk, dv in the accumulation dtype; None for those not asked for. Collective.
+    """Gradients of this rank's inputs named in ``wrt``, in the accumulation dtype. Collective.
 
     ``delta`` is rowsum(dout * out) - dlse, with the output over all keys.
     """
     p = problem
     xp = array_namespace(p.q)
     acc_dtype = accumulation_name(p.q.dtype)
-    wanted_kv = [name for name in ("k", "v") if name in wrt]
-    kv_sums = _specs_like(p.k_layout, [getattr(p, n) for n in wanted_kv], acc_dtype) if wanted_kv else None
-    dq_sums = _specs_like(p.q_layout, [p.q], acc_dtype) if "q" in wrt else None
+    inputs = {"q": p.q, "k": p.k, "v": p.v}
+    of_keys, of_queries = [n for n in wrt if n != "q"], [n for n in wrt if n == "q"]
     q_side = (p.q, dout, stats.m, stats.l, delta)
-    rows = (*p.q.shape[:-2],)
-    q_blocks = _join(
-        _specs_like(p.q_layout, [p.q, dout]), _specs(p.q_layout, [((*rows, None), acc_dtype)] * 3)
-    )
-    side, way = _choose(p, {"kv": (_kv_specs(p), kv_sums), "q": (q_blocks, dq_sums)})
-    sums: dict[str, Array | None] = {"q": None, "k": None, "v": None}
+    row = (*p.q.shape[:-2], None)
+    blocks = {
+        "kv": _kv_specs(p),
+        "q": _join(_specs_like(p.q_layout, [p.q, dout]), _specs(p.q_layout, [(row, acc_dtype)] * 3)),
+    }
+    sums = {
+        "kv": _specs_like(p.k_layout, [inputs[n] for n in of_keys], acc_dtype) if of_keys else None,
+        "q": _specs_like(p.q_layout, [p.q], acc_dtype) if of_queries else None,
+    }
+    side, way = _choose(p, {name: (blocks[name], sums[name]) for name in SIDES})
+    follow, stay = (of_keys, of_queries) if side == "kv" else (of_queries, of_keys)
+    at_home: Grads = {}
 
     def add(a: Arrays, b: Arrays) -> Arrays:
         return tuple(x + y for x, y in zip(a, b, strict=True))
 
-    def home_kv(arrays: Arrays) -> None:
-        for name, x in zip(wanted_kv, arrays, strict=True):
-            so_far = sums[name]
-            sums[name] = x if so_far is None else so_far + x
+    def home(arrays: Arrays) -> None:
+        for name, x in zip(follow, arrays, strict=True):
+            at_home[name] = at_home[name] + x if name in at_home else x
 
-    def home_q(arrays: Arrays) -> None:
-        sums["q"] = arrays[0] if sums["q"] is None else sums["q"] + arrays[0]
-
-    def compute_kv(owner: int, block: Arrays) -> Arrays | None:
-        k, v = block
-        into = Grads(sums["q"], None, None)
-        grads = p.backend.attend_backward(
-            p.q, k, v, out, dout, stats, delta, p.step(p.ring.rank, owner), into
-        )
-        sums["q"] = grads.dq
-        return tuple({"k": grads.dk, "v": grads.dv}[name] for name in wanted_kv) if wanted_kv else None
-
-    def compute_q(owner: int, block: Arrays) -> Arrays | None:
-        q, dout_, m, l, delta_ = block  # noqa: E741
-        into = Grads(None, sums["k"], sums["v"])
-        grads = p.backend.attend_backward(
-            q, p.k, p.v, None, dout_, Stats(m, l), delta_, p.step(owner, p.ring.rank), into
-        )
-        sums["k"], sums["v"] = grads.dk, grads.dv
-        return (grads.dq,) if "q" in wrt else None
-
-    with np.errstate(all="ignore"):
+    def compute(owner: int, block: Arrays) -> Arrays | None:
+        into = {name: at_home[name] for name in stay if name in at_home}
+        rank = p.ring.rank
         if side == "kv":
-            _travel(p, side, way, (p.k, p.v), _kv_specs(p), kv_sums, compute_kv, add, home_kv)
+            k, v = block
+            step = p.step(rank, owner)
+            grads = p.backend.attend_backward(p.q, k, v, out, dout, stats, delta, step, wrt, into)
         else:
-            _travel(p, side, way, q_side, q_blocks, dq_sums, compute_q, add, home_q)
+            q, dout_, m, l, delta_ = block  # noqa: E741
+            step = p.step(owner, rank)
+            grads = p.backend.attend_backward(q, p.k, p.v, None, dout_, Stats(m, l), delta_, step, wrt, into)
+        at_home.update((name, grads[name]) for name in stay)
+        return tuple(grads[name] for name in follow) if follow else None
+
+    own = (p.k, p.v) if side == "kv" else q_side
+    _travel(p, side, way, own, blocks[side], sums[side], compute, add, home)
     for name in wrt:
-        if sums[name] is None:
-            like = getattr(p, name)
-            sums[name] = xp.zeros(like.shape, dtype=accumulation_dtype(xp, like.dtype), device=device(like))
-    return Grads(*(sums[name] if name in wrt else None for name in ("q", "k", "v")))
+        if name not in at_home:
+            x = inputs[name]
+            at_home[name] = xp.zeros(x.shape, dtype=accumulation_dtype(xp, x.dtype), device=device(x))
+    return at_home
 
 
 def _travel(
@@ -137,8 +130,6 @@ def _travel(
     home: Callable[[Arrays], None],
 ) -> None:
     ticks = schedule(_needs(p, side), p.ring.rank, way, with_sums=sum_specs is not None)
-    if p.ring.size > 1:
-        own = tuple(wire.contiguous(x) for x in own)
     journey = Journey(own, block_specs, sum_specs or block_specs, compute, add, home)
     driver.run(journey, ticks, p.ring.transport, p.backend, p.q, p.ring.timeout)
 
@@ -150,20 +141,21 @@ def _needs(p: Problem, side: str) -> np.ndarray:
 
 def _choose(p: Problem, specs: dict[str, tuple[SpecsOf, SpecsOf | None]]) -> tuple[str, str]:
     """The side and the way that move the fewest bytes, among those the caller allows; K and V, ring first."""
-    ranks = range(p.ring.size)
-
-    def sizes(of: SpecsOf) -> np.ndarray:
-        return np.asarray([wire.nbytes(of(owner)) for owner in ranks])
-
-    def cost(choice: tuple[str, str]) -> int:
-        side, way = choice
-        blocks, sums = specs[side]
-        return traffic(_needs(p, side), Load(sizes(blocks), None if sums is None else sizes(sums)), way)
-
     sides = SIDES if p.side == "auto" else (p.side,)
     ways = WAYS if p.way == "auto" else (p.way,)
-    choices = [(side, way) for side in sides for way in ways]
-    return choices[0] if len(choices) == 1 or p.ring.size == 1 else min(choices, key=cost)
+    if p.ring.size == 1 or len(sides) * len(ways) == 1:
+        return sides[0], ways[0]
+
+    def sizes(of: SpecsOf) -> np.ndarray:
+        return np.asarray([wire.nbytes(of(rank)) for rank in range(p.ring.size)])
+
+    cost: dict[tuple[str, str], int] = {}
+    for side in sides:
+        blocks, sums = specs[side]
+        reach = Reach.of(_needs(p, side))
+        for way in ways:
+            cost[side, way] = reach.traffic(sizes(blocks), None if sums is None else sizes(sums), way)
+    return min(cost, key=lambda choice: cost[choice])
 
 
 def _specs(layout: Layout, shapes: Sequence[tuple[tuple[int | None, ...], object]]) -> SpecsOf:

@@ -15,7 +15,7 @@ from ringcore.protocols import Array
 __all__ = ["causal", "dense", "documents", "full", "global_tokens", "keys", "padding", "prefix", "window"]
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, eq=False, repr=False)
 class _Band(Mask):
     """Keys in [q + low, q + high); None is unbounded."""
 
@@ -32,7 +32,7 @@ class _Band(Mask):
         return self.text
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, eq=False, repr=False)
 class _Keys(Mask):
     """Keys in [start, stop), whatever the query; stop None is the end."""
 
@@ -81,15 +81,6 @@ class _Documents(Mask):
         lo = xp.take(xp.asarray(starts, dtype=q_pos.dtype), which, axis=0)
         return lo, xp.take(xp.asarray(stops, dtype=q_pos.dtype), which, axis=0)
 
-    def _identity(self) -> bytes:
-        return b"documents" + self.q_ends.tobytes() + b"/" + self.k_ends.tobytes() + repr(self.lead).encode()
-
-    def __eq__(self, other: object) -> bool:
-        return isinstance(other, _Documents) and self._identity() == other._identity()
-
-    def __hash__(self) -> int:
-        return hash(self._identity())
-
     def __repr__(self) -> str:
         sides = [self.q_ends] if np.array_equal(self.q_ends, self.k_ends) else [self.q_ends, self.k_ends]
         return f"documents({', '.join(_text(np.diff(ends, prepend=0, axis=-1)) for ends in sides)})"
@@ -111,20 +102,11 @@ class _Padding(Mask):
         hi = xp.broadcast_to(xp.reshape(stop, (*self.lead, 1)), shape)
         return intervals.single(xp, xp.zeros_like(hi), hi, S_k)
 
-    def _identity(self) -> bytes:
-        return b"padding" + self.lengths.tobytes() + repr(self.lead).encode()
-
-    def __eq__(self, other: object) -> bool:
-        return isinstance(other, _Padding) and self._identity() == other._identity()
-
-    def __hash__(self) -> int:
-        return hash(self._identity())
-
     def __repr__(self) -> str:
         return f"padding({_text(self.lengths)})"
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, eq=False, repr=False)
 class _GlobalTokens(Mask):
     """These positions see all and are seen by all (Longformer)."""
 
@@ -132,17 +114,14 @@ class _GlobalTokens(Mask):
 
     def lower(self, xp: Array, q_pos: Array, S_k: int) -> Intervals:
         inside = xp.zeros(q_pos.shape, dtype=xp.bool)
-        seen = intervals.single(xp, xp.full_like(q_pos, S_k), xp.full_like(q_pos, S_k), S_k)
+        lo, hi = [], []
         for start, stop in self.runs:
             inside = inside | ((q_pos >= start) & (q_pos < stop))
-            run = _Keys(start, stop, "").lower(xp, q_pos, S_k)
-            seen = intervals.union(xp, seen, run, S_k)
-        sees_all = intervals.single(
-            xp,
-            xp.where(inside, xp.zeros_like(q_pos), xp.full_like(q_pos, S_k)),
-            xp.full_like(q_pos, S_k),
-            S_k,
-        )
+            lo.append(xp.full_like(q_pos, min(start, S_k)))
+            hi.append(xp.full_like(q_pos, min(stop, S_k)))
+        seen = Intervals(xp.stack(lo), xp.stack(hi))  # disjoint and sorted, as runs are
+        start = xp.where(inside, xp.zeros_like(q_pos), xp.full_like(q_pos, S_k))
+        sees_all = intervals.single(xp, start, xp.full_like(q_pos, S_k), S_k)
         return intervals.union(xp, sees_all, seen, S_k)
 
     def __repr__(self) -> str:
@@ -311,7 +290,7 @@ def dense(array: Array) -> Mask:
 
     Parameters
     ----------
-    array : array of bool, broadcastable to (\\*B, H, L_q, S_k)
+    array : array of bool, shape (\\*B|1, H|1, L_q, S_k) or without leading axes
         True where the query sees the key. Rows are this rank's queries, columns all keys in global
         order. It keeps the queries at home: K and V travel.
 

@@ -3,9 +3,8 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass, fields, replace
+from dataclasses import dataclass, replace
 from functools import cached_property
-from typing import TypedDict
 
 import numpy as np
 from array_api_compat import array_namespace
@@ -34,24 +33,9 @@ from ringcore.step import Step, default_scale, local_step, lower, needed
 SIDES = ("kv", "q")
 
 
-class AttentionOptions(TypedDict, total=False):
-    """Keyword arguments that forward and backward share, for type checkers; see `ringcore.attention`."""
-
-    ring: Ring | None
-    layout: Layout | None
-    k_layout: Layout | None
-    mask: Mask | None
-    scale: float | None
-    seq_axis: int
-    side: str
-    way: str
-    meter: Meter | None
-    backend: Backend | None
-
-
 @dataclass(frozen=True)
 class Options:
-    """The same with their defaults."""
+    """The keyword arguments that forward and backward share, see `ringcore.attention`."""
 
     ring: Ring | None = None
     layout: Layout | None = None
@@ -117,16 +101,15 @@ class Problem:
         return local_step(seen, positions, self.k_layout, k_rank, self.scale, self.mask.arrays, self.meter)
 
 
-def prepare(q: Array, k: Array, v: Array, given: AttentionOptions) -> Problem:
-    """Validate a call with these keyword arguments on every rank and agree on it. Collective.
+def prepare(q: Array, k: Array, v: Array, options: Options) -> Problem:
+    """Validate a call on every rank and agree on it. Collective.
 
     Raises
     ------
     TypeError, ValueError
         The same on every rank, before any data moves.
     """
-    ring = given.get("ring")
-    ring = Ring() if ring is None else ring
+    ring = Ring() if options.ring is None else options.ring
     if not isinstance(ring, Ring):
         raise TypeError(
             f"ring must be a ringcore.Ring. Got {type(ring).__name__}. Wrap a communicator: rc.Ring(comm)."
@@ -134,11 +117,11 @@ def prepare(q: Array, k: Array, v: Array, given: AttentionOptions) -> Problem:
     draft, lengths = agree(
         ring.transport,
         ring.timeout,
-        lambda: _validate(q, k, v, ring, _options(given)),
-        lambda problem: _facts(problem, Options(**given)),
+        lambda: _validate(q, k, v, ring, options),
+        lambda problem: _facts(problem, options),
         lambda problem: [problem.q.shape[-2], problem.k.shape[-2]],
     )
-    q_layout, k_layout = _layouts(Options(**given), lengths)  # type: ignore[arg-type]
+    q_layout, k_layout = _layouts(options, lengths)  # type: ignore[arg-type]
     needs = np.zeros((ring.size, ring.size), bool)
     problem = replace(draft, q_layout=q_layout, k_layout=k_layout, needs=needs)
     _, rows = agree(ring.transport, ring.timeout, lambda: _needs_row(problem), lambda _: {}, _to_hex)
@@ -167,14 +150,6 @@ def _to_hex(row: np.ndarray) -> str:
 def _from_hex(row: object, size: int) -> np.ndarray:
     packed = np.frombuffer(bytes.fromhex(str(row)), np.uint8)
     return np.unpackbits(packed, count=size).astype(bool)
-
-
-def _options(given: AttentionOptions) -> Options:
-    known = [field.name for field in fields(Options)]
-    unknown = sorted(set(given) - set(known))
-    if unknown:
-        raise TypeError(f"{unknown[0]!r} is not an option of attention. Known are {', '.join(known)}.")
-    return Options(**given)
 
 
 def _validate(q: Array, k: Array, v: Array, ring: Ring, options: Options) -> Problem:

@@ -7,6 +7,7 @@ and knows nothing of arrays. The ring driver is the only code that holds both.
 from __future__ import annotations
 
 from collections.abc import Sequence
+from contextlib import AbstractContextManager
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any, NamedTuple, Protocol, runtime_checkable
 
@@ -32,12 +33,8 @@ class Stats(NamedTuple):
     l: Array  # noqa: E741 - the field's letter for the softmax sum
 
 
-class Grads(NamedTuple):
-    """Gradient accumulators of one step, accumulation dtype; None stands for zero."""
-
-    dq: Array | None
-    dk: Array | None
-    dv: Array | None
+Grads = dict[str, Array]
+"""Gradients by the name of the input, "q", "k" or "v", accumulation dtype."""
 
 
 @dataclass(frozen=True)
@@ -50,10 +47,11 @@ class Wire:
     buffer: Array
     specs: tuple[ArraySpec, ...]
 
-    def ready(self, where: str = "host") -> None:
-        """Wait until the buffer holds its bytes: 'host' blocks, 'stream' orders streams.
+    def ready(self) -> None:
+        """Return when the transport may read the buffer.
 
-        Host arrays are ready as soon as they exist; a device backend overrides this.
+        A host buffer is ready as soon as it exists. A device backend overrides this: it waits for the
+        event that completes the bytes ('host' and 'device'), or orders streams ('stream').
         """
 
 
@@ -80,20 +78,23 @@ class Backend(Protocol):
         stats: Stats,
         delta: Array,
         step: Step,
-        into: Grads | None,
+        wrt: Sequence[str],
+        into: Grads,
     ) -> Grads:
-        """Add this step's gradients, given the *global* stats and delta; may consume ``into``.
+        """This step's gradients of the inputs named in ``wrt``, added to those in ``into``.
 
-        ``out`` is the global output where the query side is at home, None where it travels.
+        ``stats`` and ``delta`` are *global*, over all keys. ``out`` is the global output where the query
+        side is at home, None where it travels. ``into`` may be consumed; a name that it lacks stands
+        for zero.
         """
         ...
 
-    def pack(self, arrays: Sequence[Array]) -> Wire:
-        """One contiguous, ready-to-send buffer that holds all arrays."""
+    def pack(self, arrays: Sequence[Array], where: str) -> Wire:
+        """One contiguous buffer that holds all arrays, where the transport reads (`Transport.where`)."""
         ...
 
-    def blank(self, specs: Sequence[ArraySpec]) -> Wire:
-        """A fresh buffer to receive arrays of these shapes and dtypes into."""
+    def blank(self, specs: Sequence[ArraySpec], where: str) -> Wire:
+        """A fresh buffer, where the transport writes, for arrays of these shapes and dtypes."""
         ...
 
     def unpack(self, wire: Wire, like: Array) -> tuple[Array, ...]:
@@ -162,12 +163,18 @@ class Transport(Protocol):
     traffic: Traffic
     needs_polling: bool
     """True if messages move only while somebody calls ``Exchange.test`` (MPI)."""
+    where: str
+    """What it reads and writes: 'host' memory, 'device' memory, or device memory in 'stream' order."""
 
     def exchange(self, sends: Sequence[Send], recvs: Sequence[Recv]) -> Exchange:
         """Post all receives, then all sends; return at once. Buffers belong to the transport until done.
 
         Messages between a pair of ranks with the same tag arrive in the order sent. Length 0 is fine.
         """
+        ...
+
+    def computing(self) -> AbstractContextManager[None]:
+        """While it is open this rank computes: others that wait for it do not take it for dead."""
         ...
 
     def allgather_bytes(self, data: bytes, timeout: float) -> list[bytes]:

@@ -38,38 +38,38 @@ class Tick:
 
 
 @dataclass(frozen=True)
-class Load:
-    """Sizes of what would travel, bytes for each owner, shape (P,); ``sums`` None if nothing follows."""
+class Reach:
+    """How far each block travels, arrays of shape (P,): for block b, counting hops from its owner.
 
-    blocks: np.ndarray
-    sums: np.ndarray | None
-
-
-def reach(needs: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
-    """First and last hop >= 1 at which each block is needed, shape (P,); 0 if it never leaves home.
-
-    Parameters
+    Attributes
     ----------
-    needs : array of bool, shape (P, P)
-        ``needs[rank, block]``: the rank computes with this block.
+    first, last : array of int
+        First and last hop >= 1 at which somebody needs it; 0 if it never leaves home.
+    away : array of int
+        How many other ranks need it.
     """
-    by_hop = _by_hop(needs)[1:]
-    hops = np.arange(1, needs.shape[0])[:, None]
-    last = np.where(by_hop, hops, 0).max(axis=0, initial=0)
-    first = np.where(by_hop, hops, needs.shape[0]).min(axis=0, initial=needs.shape[0])
-    return np.where(last > 0, first, 0), last
 
+    first: np.ndarray
+    last: np.ndarray
+    away: np.ndarray
 
-def traffic(needs: np.ndarray, load: Load, way: str) -> int:
-    """Bytes that all ranks together would send."""
-    first, last = reach(needs)
-    away = _by_hop(needs)[1:].sum(axis=0)
-    if way == "ring":
-        block_hops, sum_hops = last, np.where(last > 0, last - first + 1, 0)
-    else:
-        block_hops = sum_hops = away
-    sums = 0 if load.sums is None else int((load.sums * sum_hops).sum())
-    return int((load.blocks * block_hops).sum()) + sums
+    @classmethod
+    def of(cls, needs: np.ndarray) -> Reach:
+        """From ``needs[rank, block]``, bool (P, P): the rank computes with this block."""
+        P = needs.shape[0]
+        rank, block = np.nonzero(needs)
+        hop = (rank - block) % P
+        block, hop = block[hop > 0], hop[hop > 0]
+        first, last = np.full(P, P), np.zeros(P, np.int64)
+        np.minimum.at(first, block, hop)
+        np.maximum.at(last, block, hop)
+        return cls(np.where(last > 0, first, 0), last, np.bincount(block, minlength=P))
+
+    def traffic(self, blocks: np.ndarray, sums: np.ndarray | None, way: str) -> int:
+        """Bytes that all ranks together send, from the bytes of each owner's block, and of its sum if any."""
+        block_hops = self.last if way == "ring" else self.away
+        sum_hops = np.where(self.last > 0, self.last - self.first + 1, 0) if way == "ring" else self.away
+        return int((blocks * block_hops).sum()) + (0 if sums is None else int((sums * sum_hops).sum()))
 
 
 def schedule(needs: np.ndarray, rank: int, way: str, *, with_sums: bool) -> tuple[Tick, ...]:
@@ -101,10 +101,10 @@ def schedule(needs: np.ndarray, rank: int, way: str, *, with_sums: bool) -> tupl
     """
     P = needs.shape[0]
     carry = _ring_messages if way == "ring" else _direct_messages
-    first, last = reach(needs)
+    reach = Reach.of(needs)
     ticks = []
     for t in range(P + 1):
-        sends, recvs = carry(needs, first, last, rank, t, with_sums)
+        sends, recvs = carry(needs, reach, rank, t, with_sums)
         block = (rank - t) % P
         compute = block if t < P and needs[rank, block] else None
         ticks.append(Tick(compute, tuple(sends), tuple(recvs)))
@@ -116,10 +116,8 @@ def schedule(needs: np.ndarray, rank: int, way: str, *, with_sums: bool) -> tupl
 _Messages = tuple[list[Message], list[Message]]
 
 
-def _ring_messages(
-    needs: np.ndarray, first: np.ndarray, last: np.ndarray, rank: int, t: int, with_sums: bool
-) -> _Messages:
-    P = needs.shape[0]
+def _ring_messages(needs: np.ndarray, reach: Reach, rank: int, t: int, with_sums: bool) -> _Messages:
+    P, first, last = needs.shape[0], reach.first, reach.last
     after, before = (rank + 1) % P, (rank - 1) % P
     sends, recvs = [], []
     here, coming = (rank - t) % P, (rank - 1 - t) % P
@@ -142,9 +140,7 @@ def _ring_messages(
     return sends, recvs
 
 
-def _direct_messages(
-    needs: np.ndarray, first: np.ndarray, last: np.ndarray, rank: int, t: int, with_sums: bool
-) -> _Messages:
+def _direct_messages(needs: np.ndarray, reach: Reach, rank: int, t: int, with_sums: bool) -> _Messages:
     P = needs.shape[0]
     sends, recvs = [], []
     if t < P - 1:
@@ -160,10 +156,3 @@ def _direct_messages(
         if needs[helper, rank]:
             recvs.append(Message(SUM, rank, helper))
     return sends, recvs
-
-
-def _by_hop(needs: np.ndarray) -> np.ndarray:
-    """``needs`` sorted by distance: entry [d, b] tells whether rank (b + d) mod P needs block b."""
-    P = needs.shape[0]
-    hop, block = np.arange(P)[:, None], np.arange(P)[None, :]
-    return np.asarray(needs[(block + hop) % P, block])

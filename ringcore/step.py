@@ -92,18 +92,22 @@ class Step:
             if kind is not Kind.EMPTY:
                 yield k0, k1, kind
 
-    def visible(self, xp: Array, q0: int, q1: int, k0: int, k1: int) -> Array:
-        """Boolean mask of a tile, shape (\\*lead, q1 - q0, k1 - k0)."""
+    def visible(self, xp: Array, q0: int, q1: int, k0: int, k1: int, device: object = None) -> Array:
+        """Boolean mask of a tile on a device, shape (\\*lead, q1 - q0, k1 - k0)."""
+
+        def put(x: Array) -> Array:
+            return x if self.traced else xp.asarray(x, device=device)
+
         # A traced step counts in the dtype of its intervals, an eager one in the library's own for integers.
-        column = xp.arange(k0, k1, dtype=self.lo.dtype) if self.traced else xp.asarray(np.arange(k0, k1))
+        column = xp.arange(k0, k1, dtype=self.lo.dtype) if self.traced else put(np.arange(k0, k1))
         seen = None
         for slot in range(self.lo.shape[0]):
-            lo = xp.asarray(self.lo[slot, ..., q0:q1])[..., None]
-            hi = xp.asarray(self.hi[slot, ..., q0:q1])[..., None]
+            lo = put(self.lo[slot, ..., q0:q1])[..., None]
+            hi = put(self.hi[slot, ..., q0:q1])[..., None]
             inside = (column >= lo) & (column < hi)
             seen = inside if seen is None else seen | inside
         for array in self.dense:
-            seen = seen & xp.take(array[..., q0:q1, :], xp.asarray(self.k_pos[k0:k1]), axis=-1)
+            seen = seen & xp.take(array[..., q0:q1, :], put(self.k_pos[k0:k1]), axis=-1)
         return seen
 
     def only(self, batch: tuple[int, ...], head: slice) -> Step:
@@ -147,9 +151,7 @@ def lower(mask: Mask, q_pos: np.ndarray, S_k: int) -> Intervals:
 def needed(lowered: Intervals, k_layout: Layout) -> np.ndarray:
     """Which ranks' keys these queries see: one row of who needs what, bool (P,)."""
     seen = intervals.hull(lowered)
-    ranks = np.arange(k_layout.ranks)[:, None]
-    count = k_layout.below(ranks, seen.hi[None, :]) - k_layout.below(ranks, seen.lo[None, :])
-    return np.asarray((count > 0).any(axis=1))
+    return k_layout.holders(seen.lo, seen.hi)
 
 
 def local_step(

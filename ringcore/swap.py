@@ -40,8 +40,9 @@ def swap(
         What the ranks in ``recvs`` have sent. An array without elements is not sent, but made here.
     """
     likes = like if isinstance(like, dict) else dict.fromkeys(recvs, like)
-    wires_out = {to: backend_of(x).pack([x]) for to, x in sends.items() if math.prod(x.shape)}
-    wires_in = {source: backend_of(likes[source]).blank([spec]) for source, spec in recvs.items()}
+    where = ring.transport.where
+    wires_out = {to: backend_of(x).pack([x], where) for to, x in sends.items() if math.prod(x.shape)}
+    wires_in = {src: backend_of(likes[src]).blank([spec], where) for src, spec in recvs.items()}
     for wire in wires_out.values():
         wire.ready()
     ring.transport.exchange(

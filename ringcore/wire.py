@@ -65,11 +65,6 @@ def to_host(x: Array) -> np.ndarray:
         return np.from_dlpack(x)
 
 
-def contiguous(x: Array) -> Array:
-    """The array in C order, itself if it is: own and travelled blocks then give the same bits."""
-    return np.ascontiguousarray(x) if isinstance(x, np.ndarray) else x
-
-
 def from_host(x: np.ndarray, like: Array) -> Array:
     """A NumPy array as an array of the library and on the device of ``like``; may share its memory."""
     if isinstance(like, np.ndarray):

@@ -42,16 +42,17 @@ class NumpyBackend:
         stats: Stats,
         delta: Array,
         step: Step,
-        into: Grads | None,
+        wrt: Sequence[str],
+        into: Grads,
     ) -> Grads:
-        """Add one step's gradients to ``into``, which is written to; ``out`` is not needed."""
-        return attend_backward(q, k, v, dout, stats, delta, step, into, self.tile)
+        """Add one step's gradients to those in ``into``, which are written to; ``out`` is not needed."""
+        return attend_backward(q, k, v, dout, stats, delta, step, wrt, into, self.tile)
 
-    def pack(self, arrays: Sequence[Array]) -> Wire:
-        """One contiguous buffer with a copy of all arrays."""
+    def pack(self, arrays: Sequence[Array], where: str) -> Wire:
+        """One contiguous buffer with a copy of all arrays; NumPy knows host memory only."""
         return wire.pack(arrays)
 
-    def blank(self, specs: Sequence[ArraySpec]) -> Wire:
+    def blank(self, specs: Sequence[ArraySpec], where: str) -> Wire:
         """A fresh buffer to receive into."""
         return wire.blank(specs)
 

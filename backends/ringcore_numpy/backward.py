@@ -1,26 +1,27 @@
-"""Backward of one step: five products for each tile, everything in place, no locks, no atomics.
+"""Backward of one step: at most five products for each tile, everything in place, no locks, no atomics.
 
-A task owns the dK and dV rows of some key tiles of one key head, and walks over the queries of the
-group. dQ collects from all key tiles: where one head must be cut into several tasks to keep all
-cores busy, each adds to a buffer of its own and the buffers are summed in order, so that two runs
-give the same bits.
+The tiles of a key head are dealt out to tasks in waves: in a wave a task owns the dK and dV rows of its
+key tiles and the dQ rows of its query tiles, and no two tasks share any. With n tasks a wave, n waves
+meet all pairs. So one head can keep all cores busy without a buffer of its own for each task, and two
+runs give the same bits.
 """
 
 from __future__ import annotations
 
 import math
+from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import partial as bind
 
 import numpy as np
 import numpy.typing as npt
 
+from ringcore.block import products_width, rebuilding
 from ringcore.dtypes import accumulation_dtype
-from ringcore.guard import BadRows, masked_product, nonfinite_rows
-from ringcore.partial import finite_reference
+from ringcore.guard import all_finite, masked_product
 from ringcore.protocols import Grads, Stats
 from ringcore.step import Kind, Step
-from ringcore_numpy.forward import _visible
+from ringcore_numpy.forward import scaled_rows, visible
 from ringcore_numpy.pool import cores
 
 Array = npt.NDArray[np.floating]
@@ -34,45 +35,37 @@ def attend_backward(
     stats: Stats,
     delta: Array,
     step: Step,
-    into: Grads | None,
+    wrt: Sequence[str],
+    into: Grads,
     tile: tuple[int, int],
 ) -> Grads:
-    """Add this step's dq, dk, dv to ``into``, which is written to."""
+    """Add this step's gradients of the inputs in ``wrt`` to those in ``into``, which are written to."""
     dtype = accumulation_dtype(np, q.dtype)
-    into = Grads(None, None, None) if into is None else into
-    dq, dk, dv = (
-        np.zeros(x.shape, dtype) if g is None else g if g.flags.writeable else g.copy()
-        for g, x in zip(into, (q, k, v), strict=True)
-    )
-    seen_rows = stats.l != 0
-    rows = _Rows(
-        q,
-        dout,
-        finite_reference(np, stats.m),
-        np.divide(1, stats.l, out=np.zeros_like(stats.l), where=seen_rows),
-        delta,
-    )
-    bad = _Bad(*(nonfinite_rows(np, x, traced=False) for x in (q, k, dout)))
-    batch, group = q.shape[:-3], q.shape[-3] // k.shape[-3]
-    starts = range(0, k.shape[-2], tile[1])
-    pieces = _pieces(len(starts), math.prod(batch) * k.shape[-3])
-    tasks, sums = [], []
+    grads = {
+        name: _writable(into[name]) if name in into else np.zeros(x.shape, dtype)
+        for name, x in (("q", q), ("k", k), ("v", v))
+        if name in wrt
+    }
+    rows = _Rows(q, dout, *rebuilding(np, stats), delta)
+    finite = _Finite(*(bool(all_finite(np, x, traced=False)) for x in (q, k, dout)))
+    group = q.shape[-3] // k.shape[-3]
+    q_starts, k_starts = range(0, q.shape[-2], tile[0]), range(0, k.shape[-2], tile[1])
+    waves = _waves(len(q_starts), len(k_starts), math.prod(k.shape[:-2]))
+    heads = []
     for at in np.ndindex(*k.shape[:-2]):
-        row, heads = at[:-1], slice(at[-1] * group, (at[-1] + 1) * group)
-        one, mine, dq_here = step.only(row, heads), rows.of(row, heads), dq[row][heads]
-        for piece in range(pieces):
-            own = dq_here if piece == 0 else np.zeros_like(dq_here)
-            if piece:
-                sums.append((dq_here, own))
-            tasks.append(
-                bind(
-                    _key_tiles, mine, k[at], v[at], one, own, dk[at], dv[at], starts[piece::pieces], tile, bad
-                )
-            )
-    cores.run(tasks, 2 * math.prod(q.shape[:-1]) * k.shape[-2] * (3 * q.shape[-1] + 2 * v.shape[-1]))
-    for total, part in sums:
-        total += part
-    return Grads(dq, dk, dv)
+        row, of_group = at[:-1], slice(at[-1] * group, (at[-1] + 1) * group)
+        own = {name: x[row][of_group] if name == "q" else x[at] for name, x in grads.items()}
+        heads.append(_Head(rows.of(row, of_group), k[at], v[at], step.only(row, of_group), own, finite, tile))
+    flops = 2 * math.prod(q.shape[:-1]) * k.shape[-2] * products_width(wrt, q.shape[-1], v.shape[-1])
+    for wave in range(waves):
+        shares = [(q_starts[(task + wave) % waves :: waves], k_starts[task::waves]) for task in range(waves)]
+        cores.run([bind(_share, head, *share) for head in heads for share in shares], flops // waves)
+    return grads
+
+
+def _waves(q_tiles: int, k_tiles: int, heads: int) -> int:
+    """Tasks a wave for each key head, and so waves: enough for all cores, never more than there are tiles."""
+    return max(1, min(q_tiles, k_tiles, -(-cores.threads() // max(1, heads))))
 
 
 @dataclass(frozen=True)
@@ -93,65 +86,74 @@ class _Rows:
 
 
 @dataclass(frozen=True)
-class _Bad:
-    q: BadRows
-    k: BadRows
-    dout: BadRows
+class _Finite:
+    """Whether an operand holds neither NaN nor inf."""
+
+    q: bool
+    k: bool
+    dout: bool
 
 
-def _pieces(tiles: int, heads: int) -> int:
-    """Into how many tasks each key head is cut: enough for all cores, never more than its tiles."""
-    return max(1, min(tiles, -(-cores.threads() // max(1, heads))))
+@dataclass(frozen=True)
+class _Head:
+    """A key head, (L_k, D) and (L_k, E), the query heads of its group, (R, L_q, ..), and gradients."""
+
+    rows: _Rows
+    k: Array
+    v: Array
+    step: Step
+    grads: Grads
+    finite: _Finite
+    tile: tuple[int, int]
 
 
-def _key_tiles(
-    rows: _Rows,
-    k: Array,
-    v: Array,
-    step: Step,
-    dq: Array,
-    dk: Array,
-    dv: Array,
-    starts: range,
-    tile: tuple[int, int],
-    bad: _Bad,
-) -> None:
-    """All query tiles of a group, (R, L_q, D), against some key tiles of its key head."""
-    dtype = dq.dtype
-    heads, L_q = rows.q.shape[:2]
-    scratch = np.empty((2, min(tile[0], L_q) * min(tile[1], k.shape[0])), dtype)
-    tiles = scores = 0
-    wanted = set(starts)
-    for head in range(heads):
-        one = step.only((), slice(head, head + 1))
-        for q0 in range(0, L_q, tile[0]):
-            q1 = min(q0 + tile[0], L_q)
-            scaled = np.multiply(rows.q[head, q0:q1], dtype.type(step.scale), dtype=dtype)
-            dout = rows.dout[head, q0:q1].astype(dtype, copy=False)
-            m, inverse, delta = (x[head, q0:q1, None] for x in (rows.m, rows.inverse, rows.delta))
-            for k0, k1, kind in one.tiles(q0, q1, tile[1]):
+def _share(head: _Head, q_starts: range, k_starts: range) -> None:
+    """Some query tiles of all query heads of a group against some key tiles."""
+    rows, grads, finite, step = head.rows, head.grads, head.finite, head.step
+    dtype = rows.m.dtype
+    L_q, L_k = rows.q.shape[1], head.k.shape[0]
+    scratch = np.empty((2, min(head.tile[0], L_q) * min(head.tile[1], L_k)), dtype)
+    scale, wanted, tiles, scores = dtype.type(step.scale), set(k_starts), 0, 0
+    for r in range(rows.q.shape[0]):
+        one = step.only((), slice(r, r + 1))
+        for q0 in q_starts:
+            q1 = min(q0 + head.tile[0], L_q)
+            scaled, factor = scaled_rows(rows.q[r, q0:q1], step.scale, dtype)
+            dout = rows.dout[r, q0:q1].astype(dtype, copy=False)
+            m, inverse, delta = (x[r, q0:q1, None] for x in (rows.m, rows.inverse, rows.delta))
+            for k0, k1, kind in one.tiles(q0, q1, head.tile[1]):
                 if k0 not in wanted:
                     continue
-                kt, vt = (x[k0:k1].astype(dtype, copy=False) for x in (k, v))
+                kt, vt = (x[k0:k1].astype(dtype, copy=False) for x in (head.k, head.v))
                 p, ds = (x[: (q1 - q0) * (k1 - k0)].reshape(q1 - q0, k1 - k0) for x in scratch)
                 np.matmul(scaled, kt.T, out=p)
+                if factor != 1:
+                    p *= factor
                 np.subtract(p, m, out=p)
                 np.exp(p, out=p)
                 p *= inverse
-                np.matmul(dout, vt.T, out=ds)
-                ds -= delta
-                ds *= p
-                seen = None
+                seen = seen_t = hidden = None
                 if kind is Kind.PARTIAL:
-                    seen = _visible(one, q0, q1, k0, k1)
-                    hidden = ~seen
+                    seen = visible(one, q0, q1, k0, k1)
+                    seen_t, hidden = seen.T, ~seen
                     np.copyto(p, 0, where=hidden)
-                    np.copyto(ds, 0, where=hidden)
-                flipped = None if seen is None else seen.T
-                dq[head, q0:q1] += dtype.type(step.scale) * masked_product(
-                    np, ds, kt, seen, bad.k.within(k0, k1)
-                )
-                dk[k0:k1] += masked_product(np, ds.T, scaled, flipped, bad.q.within(q0, q1))
-                dv[k0:k1] += masked_product(np, p.T, dout, flipped, bad.dout.within(q0, q1))
+                if "v" in grads:
+                    grads["v"][k0:k1] += masked_product(np, p.T, dout, seen_t, finite.dout)
+                if "q" in grads or "k" in grads:
+                    np.matmul(dout, vt.T, out=ds)
+                    ds -= delta
+                    ds *= p
+                    if hidden is not None:
+                        np.copyto(ds, 0, where=hidden)
+                if "q" in grads:
+                    grads["q"][r, q0:q1] += scale * masked_product(np, ds, kt, seen, finite.k)
+                if "k" in grads:
+                    grads["k"][k0:k1] += factor * masked_product(np, ds.T, scaled, seen_t, finite.q)
                 tiles, scores = tiles + 1, scores + p.size
-    step.meter.add(tiles=tiles, scores=scores, flops=2 * scores * (3 * k.shape[-1] + 2 * v.shape[-1]))
+    width = products_width(tuple(grads), head.k.shape[-1], head.v.shape[-1])
+    step.meter.add(tiles=tiles, scores=scores, flops=2 * scores * width)
+
+
+def _writable(x: Array) -> Array:
+    """Accumulators that arrive from the generic code may be read-only."""
+    return x if x.flags.writeable else x.copy()

@@ -18,7 +18,7 @@ import types
 from collections.abc import Callable, Mapping
 from typing import Any, NamedTuple, ParamSpec, TypeVar
 
-from ringcore.errors import RingError
+from ringcore.errors import PeerFailed, PeerTimeout
 from ringcore.ring import Ring
 from ringcore.testing.arrays import to_numpy
 
@@ -95,7 +95,7 @@ def lockstep(ring: Ring) -> Callable[[Callable[P, T]], Callable[P, T]]:
             # Outside the handler: hypothesis tells failures apart by __context__, which must not differ.
             if isinstance(error, KeyboardInterrupt | SystemExit):
                 raise error
-            if isinstance(error, RingError):
+            if isinstance(error, PeerFailed | PeerTimeout):
                 raise LockstepDivergence(
                     f"the ring broke within {here} on rank {ring.rank}: {type(error).__name__}: {error}"
                 ) from error

@@ -6,6 +6,7 @@ import math
 
 import numpy as np
 import pytest
+from ringcore_numpy import NumpyBackend
 
 import ringcore as rc
 from ringcore.partial import finish, identity, merge
@@ -36,7 +37,7 @@ def test_case_13_a_fully_masked_row_leaves_every_gradient_finite(name):
         "the last": Call("documents", ((12,),)),
     }
     for turn, tree in enumerate(rows.values()):
-        for ranks in (1, 2, 4, 8):
+        for ranks in (1, 4, 7):
             side, way = CHOICES[(turn + ranks) % 4]
             layout = layouts_of(13, ranks)[turn % 3]
             problem = Problem(
@@ -63,7 +64,7 @@ def test_case_13_merging_nothing_with_nothing_is_nothing():
 
 
 @pytest.mark.parametrize("value", [math.nan, math.inf, -math.inf])
-@pytest.mark.parametrize("ranks", [1, 2, 3, 8])
+@pytest.mark.parametrize("ranks", [1, 3, 8])
 def test_case_14_what_is_stored_at_masked_positions_does_not_matter(ranks, value):
     """A padded batch: each row's tail holds garbage."""
     lengths = (9, 4)
@@ -79,11 +80,11 @@ def test_case_14_what_is_stored_at_masked_positions_does_not_matter(ranks, value
             xp=np, q_layout=layout, mask=DrawnMask(Call("padding", (lengths,))), batch=(2,), heads=(2, 1),
             dtype="float32", side=side, way=way, tile=(None, (4, 4))[turn % 2],
         )  # fmt: skip
-        for kernel in kernels("numpy"):
-            want = assemble(clean, solve(clean, backend=kernel))
-            got = assemble(clean, solve(variant(clean, change=garbage), backend=kernel))
-            for x, y in zip(got, want, strict=True):
-                assert np.array_equal(x, y)
+        kernel = kernels("numpy")[(turn + ranks) % 2]
+        want = assemble(clean, solve(clean, backend=kernel))
+        got = assemble(clean, solve(variant(clean, change=garbage), backend=kernel))
+        for x, y in zip(got, want, strict=True):
+            assert np.array_equal(x, y)
 
 
 # ------------------------------------------------------------------ 15
@@ -120,7 +121,7 @@ def test_case_16_fewer_keys_than_ranks(name):
     """A rank without keys contributes lse = -inf, not 0."""
     library = LIBRARIES[name]()
     for S_k in (0, 1, 3):
-        for turn, k_layout in enumerate(layouts_of(S_k, 8)):
+        for turn, k_layout in enumerate(layouts_of(S_k, 8)[: 5 if name == "numpy" else 2]):
             side, way = CHOICES[turn % 4]
             layout = rc.Layout.striped(length=13, ranks=8)
             for tree in (None, Call("causal", (-1,))):
@@ -158,14 +159,13 @@ def test_case_17_every_length_modulo_the_tile(kernel, tree):
         check_attention(problem, solve(problem, backend=kernel))
 
 
-@pytest.mark.parametrize("kernel", kernels("numpy"))
-def test_case_17_4092_tokens_in_tiles_of_128(kernel):
+def test_case_17_4092_tokens_in_tiles_of_128():
     S, rows = 4092, 682
     layout = rc.Layout.contiguous(length=S, ranks=3)
     problem = Changed(
         xp=np, q_layout=layout, mask=DrawnMask(Call("causal")), tile=(128, 128), dtype="float32", D=8, E=8
     )
-    got = assemble(problem, solve(problem, backend=kernel))
+    got = assemble(problem, solve(problem, backend=NumpyBackend))
     x = problem.values
     dk, dv = np.zeros((1, S, 8)), np.zeros((1, S, 8))
     for start in range(0, S, rows):  # the oracle row by row of the score matrix: gradients of keys add up

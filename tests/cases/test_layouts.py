@@ -18,11 +18,10 @@ def test_case_23_a_layout_that_does_not_fit_the_lengths_is_an_error(ranks):
     S = 6 * ranks + 1
     layouts = layouts_of(S, ranks)
     counts = {layout: tuple(map(layout.count, range(ranks))) for layout in layouts}
-    tried = 0
+    x, tried = np.ones((S, 2)), 0
     for made in layouts:
         for said in layouts:
             if counts[made] != counts[said]:
-                x = np.ones((S, 2))
 
                 def call(ring, made=made, said=said):
                     mine = made.shard(x, ring.rank)
@@ -34,8 +33,8 @@ def test_case_23_a_layout_that_does_not_fit_the_lengths_is_an_error(ranks):
 
 
 def test_case_23_a_layout_of_another_sequence_or_ring_is_an_error():
+    x = np.ones((4, 2))
     for layout in (rc.Layout.zigzag(length=13, ranks=3), rc.Layout.zigzag(length=12, ranks=4)):
-        x = np.ones((4, 2))
         raised = on_every_rank(3, lambda ring, layout=layout: rc.attention(x, x, x, ring=ring, layout=layout))
         assert_same_error(raised, ValueError, "Expected", repr(layout))
 

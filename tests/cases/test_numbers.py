@@ -127,8 +127,10 @@ def test_case_02_the_merge_itself():
 
 @pytest.mark.parametrize("ranks", range(2, 9))
 def test_case_03_dk_and_dv_of_every_rank_depend_on_the_queries_of_every_rank(ranks):
-    for turn, layout in enumerate(layouts_of(3 * ranks, ranks)[:3]):
-        side, way = CHOICES[(ranks + turn) % 4]
+    for turn, (side, way) in enumerate(CHOICES):
+        if turn % 2 == ranks % 2:
+            continue
+        layout = layouts_of(3 * ranks, ranks)[(turn + ranks) % 3]
         base = Problem(xp=np, q_layout=layout, D=3, E=2, side=side, way=way, seed=turn)
         whole = solved(base)
         for source in range(ranks):
@@ -174,7 +176,7 @@ UNEQUAL = {
 @pytest.mark.parametrize("name", UNEQUAL)
 @pytest.mark.parametrize("ranks", range(2, 9))
 def test_case_04_delta_is_that_of_the_whole_row(ranks, name):
-    for turn, layout in enumerate(layouts_of(24, ranks)):
+    for turn, layout in enumerate(layouts_of(24, ranks)[:3]):
         side, way = CHOICES[(ranks + turn) % 4]
         problem = Problem(
             xp=np, q_layout=layout, mask=DrawnMask(UNEQUAL[name]), D=4, E=4, side=side, way=way, seed=turn
@@ -388,16 +390,16 @@ def test_case_08_a_gradient_that_is_not_supported_is_an_error(name):
 
 
 @pytest.mark.parametrize("reach", [(5, 5), (5, 0), (0, 5), (5, None), (None, 5), (4, 0)], ids=repr)
-@pytest.mark.parametrize("ranks", [1, 3, 4, 8])
+@pytest.mark.parametrize("ranks", [1, 4, 7])
 def test_case_10_a_window_is_in_global_positions(ranks, reach):
     for turn, layout in enumerate(layouts_of(40, ranks)):
-        for place, k_layout in enumerate((layout, rc.Layout.zigzag(length=40, ranks=ranks))):
-            side, way = CHOICES[(turn + place + ranks) % 4]
-            problem = Problem(
-                xp=np, q_layout=layout, k_layout=k_layout, mask=DrawnMask(Call("window", reach)), D=3,
-                side=side, way=way, tile=(None, (4, 4))[turn % 2],
-            )  # fmt: skip
-            solved(problem, kernels("numpy")[place])
+        side, way = CHOICES[(turn + ranks) % 4]
+        k_layout = (layout, rc.Layout.zigzag(length=40, ranks=ranks))[turn % 2]
+        problem = Problem(
+            xp=np, q_layout=layout, k_layout=k_layout, mask=DrawnMask(Call("window", reach)), D=3, side=side,
+            way=way, tile=(None, (4, 4))[turn % 2],
+        )  # fmt: skip
+        solved(problem, kernels("numpy")[turn // 2 % 2])
 
 
 def test_case_10_a_window_holds_left_plus_1_plus_right_keys():
@@ -463,9 +465,7 @@ def test_case_12_gradients_of_a_ranks_own_queries_would_be_noticed():
     for rank in range(2):
         here = layout.positions(rank)
         visible = problem.visible[:, here]
-        dv = oracle.attention_vjp(
-            x["q"][:, here], x["k"], x["v"], x["dout"][:, here], visible=visible
-        )[2]
+        dv = oracle.attention_vjp(x["q"][:, here], x["k"], x["v"], x["dout"][:, here], visible=visible)[2]
         own[:, here] = dv[:, here]
     with pytest.raises(AssertionError, match="must be within"):
         assert_within_contract(own, problem.reference.dv, problem.conditions.dv, "float32")

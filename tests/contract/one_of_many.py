@@ -111,7 +111,14 @@ class Peak(NamedTuple):
 
 
 def peaks(
-    layout: rc.Layout, mask: rc.Mask, ranks: Sequence[int], *, H: int, D: int, dtype: str = "float32", **options: Any
+    layout: rc.Layout,
+    mask: rc.Mask,
+    ranks: Sequence[int],
+    *,
+    H: int,
+    D: int,
+    dtype: str = "float32",
+    **options: Any,
 ) -> list[Peak]:
     """Peaks of some ranks in attention and its pullback, q, k, v and dout of shape (H, L, D)."""
 

@@ -137,9 +137,13 @@ def _jax_problems() -> Sequence[Problem]:
     holes = rc.Layout.from_lengths([4, 0, 4])
     return [
         Problem(q_layout=contiguous(1), mask=causal, **base),
-        Problem(q_layout=contiguous(2), seed=1, side="kv", poison=Poison("v", 5, np.nan), mask=causal, **base),
+        Problem(
+            q_layout=contiguous(2), seed=1, side="kv", poison=Poison("v", 5, np.nan), mask=causal, **base
+        ),
         Problem(q_layout=contiguous(3), seed=2, side="q", way="direct", mask=window, **base),
-        Problem(q_layout=contiguous(5), seed=3, side="kv", mask=hidden, poison=Poison("k", 9, np.inf), **base),
+        Problem(
+            q_layout=contiguous(5), seed=3, side="kv", mask=hidden, poison=Poison("k", 9, np.inf), **base
+        ),
         Problem(q_layout=rc.Layout.zigzag(length=16, ranks=4), seed=4, side="q", mask=causal, **base),
         Problem(q_layout=rc.Layout.striped(length=32, ranks=8), seed=5, spread=100.0, **base),
         Problem(q_layout=contiguous(2), seed=6, mask=window, **{**base, "dtype": "float64"}),

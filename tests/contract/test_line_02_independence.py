@@ -46,7 +46,7 @@ def test_line_02_the_same_problem_spread_in_two_ways_has_one_answer(name):
         check_attention(problem, solve(problem))
         check_attention(other, solve(other, backend=kernel))
 
-    counted = for_all(library, spreads(library), check, count=150)
+    counted = for_all(library, spreads(library), check, count=100)
     if name == "numpy":
         assert_occurred(counted, ["GQA", "two layouts", "cross-attention", "per-row mask", "empty shard"])
 
@@ -63,7 +63,8 @@ def base() -> Problem:
 @pytest.mark.parametrize("ranks", range(1, 9))
 def test_line_02_every_layout_side_way_and_kernel(base, ranks):
     for turn, layout in enumerate(layouts_of(29, ranks)):
-        for place, (side, way) in enumerate(CHOICES):
+        for place in (0, 3) if (turn + ranks) % 2 else (1, 2):
+            side, way = CHOICES[place]
             kernel = (NumpyBackend, GenericBackend)[(turn + place) % 2]
             tile = TILES[(turn + 2 * place + ranks) % len(TILES)]
             other = variant(base, q_layout=layout, k_layout=layout, side=side, way=way, tile=tile)

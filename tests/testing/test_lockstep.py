@@ -201,6 +201,15 @@ def test_a_ring_that_breaks_within_the_body_is_no_example_to_shrink():
         assert "PeerTimeout: rank 1 is silent" in message
 
 
+def test_an_error_that_all_ranks_agreed_on_is_a_failure():
+    def body(ring, n):
+        if n > 5:
+            raise rc.RingError("alike everywhere")
+
+    for error in on_each_rank(2, lambda ring: property_of(ring, body, n=st.integers(0, 100))):
+        assert type(error) is LockstepFailure
+
+
 @pytest.mark.parametrize("stop", [KeyboardInterrupt, SystemExit])
 def test_who_wants_to_stop_is_not_held_up(stop):
     def fn(ring):

@@ -6,7 +6,8 @@ import operator
 import struct
 import threading
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
 from typing import Any
 
 import numpy as np
@@ -95,6 +96,7 @@ class ThreadTransport:
     """
 
     needs_polling = False
+    where = "host"
 
     def __init__(self, group: Group, rank: int) -> None:
         self._group = group
@@ -124,6 +126,16 @@ class ThreadTransport:
         for pair in pairs:
             self._copy(pair)
         return ThreadExchange(self, ends)
+
+    @contextmanager
+    def computing(self) -> Iterator[None]:
+        """While it is open this rank computes: others that wait for it do not take it for dead."""
+        world, me = self._group.world, self._group.members[self.rank]
+        world.compute(me, True)
+        try:
+            yield
+        finally:
+            world.compute(me, False)
 
     def allgather_bytes(self, data: bytes, timeout: float) -> list[bytes]:
         """Everybody's ``data`` in rank order. Collective; counted as ``traffic.control_bytes``.
@@ -207,19 +219,26 @@ class ThreadTransport:
 
     def _sleep(self, pending: Callable[[], tuple[int, str] | None], timeout: float) -> None:
         """Sleep until ``pending`` (called with the lock held) says None."""
-        world, me = self._group.world, self._group.members[self.rank]
+        world, members = self._group.world, self._group.members
+        me = members[self.rank]
         until = time.monotonic() + timeout
         with world.lock:
-            while (awaited := pending()) is not None:
-                left = until - time.monotonic()
-                if left <= 0:
+            try:
+                while (awaited := pending()) is not None:
                     peer, what = awaited
-                    raise PeerTimeout(
-                        f"{self._group.name(peer)} did not answer {self._group.name(self.rank)} within"
-                        f" {timeout:g} s ({what}). It may be slow, or stuck: raise timeout=, or look there.",
-                        peer,
-                    )
-                world.conditions[me].wait(min(left, threading.TIMEOUT_MAX))
+                    world.wait(me, members[peer])
+                    if world.is_alive(members[peer]):
+                        until = time.monotonic() + timeout  # slow is not dead
+                    left = until - time.monotonic()
+                    if left <= 0:
+                        raise PeerTimeout(
+                            f"{self._group.name(peer)} did not answer {self._group.name(self.rank)} within"
+                            f" {timeout:g} s ({what}). It may be stuck: look there, or raise timeout=.",
+                            peer,
+                        )
+                    world.conditions[me].wait(min(left, threading.TIMEOUT_MAX))
+            finally:
+                world.wait(me, None)
 
 
 def thread_group(size: int) -> list[ThreadTransport]:

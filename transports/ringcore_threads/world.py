@@ -56,6 +56,8 @@ class World:
         self.conditions = [threading.Condition(self.lock) for _ in range(size)]
         self._failure: str | None = None
         self._left: set[int] = set()
+        self._computing: set[int] = set()
+        self._awaits: dict[int, int] = {}
 
     def fail(self, reason: str) -> bool:
         """End all ranks: whoever would have to wait gets `PeerFailed`. True if this was the first reason."""
@@ -71,6 +73,29 @@ class World:
         with self.lock:
             self._left.add(rank)
             self._wake_all()
+
+    def compute(self, rank: int, begins: bool) -> None:
+        """Rank begins, or ends, to compute; those who wait look again."""
+        with self.lock:
+            (self._computing.add if begins else self._computing.discard)(rank)
+            self._wake_all()
+
+    def wait(self, rank: int, peer: int | None) -> None:
+        """Rank waits for a peer, or no longer for anybody; the lock is held."""
+        if peer is None:
+            self._awaits.pop(rank, None)
+        else:
+            self._awaits[rank] = peer
+
+    def is_alive(self, rank: int) -> bool:
+        """Whether rank computes, or waits for one that does, and so on; the lock is held."""
+        for _ in self.conditions:
+            if rank in self._computing:
+                return True
+            if rank not in self._awaits:
+                return False
+            rank = self._awaits[rank]
+        return False  # they wait for each other
 
     def check(self, group: Group, rank: int, peer: int, what: str) -> None:
         """Raise if ``rank`` would wait in vain for ``peer``; the lock is held."""
