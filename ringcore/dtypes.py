@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+import importlib
+from contextlib import suppress
+
 from ringcore.protocols import Array
 
 _ACCUMULATES = {"float64": "float64", "float32": "float32", "float16": "float32", "bfloat16": "float32"}
@@ -34,6 +37,23 @@ def accumulation_name(dtype: object) -> str:
 def accumulation_dtype(xp: Array, dtype: object) -> Array:
     """The accumulation dtype as an object of the namespace ``xp``."""
     return getattr(xp, accumulation_name(dtype))
+
+
+def dtype_of(xp: Array, name: str) -> Array:
+    """The dtype that a namespace has under a name.
+
+    Raises
+    ------
+    TypeError
+        If it has none.
+    """
+    found = getattr(xp, name, None)
+    if found is None and name == "bfloat16":  # NumPy has it from this package
+        with suppress(ModuleNotFoundError):
+            found = importlib.import_module("ml_dtypes").bfloat16
+    if found is None:
+        raise TypeError(f"dtype must be one that {xp.__name__} has. Got {name}. Choose another one.")
+    return found
 
 
 def unit_roundoff(dtype: object) -> float:

@@ -115,8 +115,8 @@ def feedforward_vjp(
 
     Notes
     -----
-    Only ``layer`` and ``x`` are kept; the backward pass computes each chunk again. With ``ring`` both
-    the call and the pullback are collectives.
+    Only ``layer`` (16-bit parameters as float32) and ``x`` are kept; backward computes each chunk again.
+    With ``ring`` both the call and the pullback are collectives.
 
     Examples
     --------

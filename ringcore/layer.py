@@ -8,7 +8,7 @@ from typing import Any, NamedTuple
 import numpy as np
 from array_api_compat import array_namespace
 
-from ringcore.dtypes import accumulation_name, dtype_name
+from ringcore.dtypes import accumulation_name, dtype_name, dtype_of
 from ringcore.protocols import Array
 
 
@@ -72,7 +72,7 @@ class FeedForward(NamedTuple):
         ((8, 32), (8,), dtype('float32'))
         """
         rng = np.random.default_rng(seed)
-        dtype = getattr(xp, dtype) if isinstance(dtype, str) else dtype
+        dtype = dtype_of(xp, dtype) if isinstance(dtype, str) else dtype
         out = features if out is None else out
 
         def weight(fan_in: int, fan_out: int) -> Array:

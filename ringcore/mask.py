@@ -72,7 +72,11 @@ class Mask:
         return b"(" + b",".join(parts) + b")"
 
     def __eq__(self, other: object) -> bool:
-        return isinstance(other, Mask) and self._identity() == other._identity()
+        if not isinstance(other, Mask) or self._identity() != other._identity():
+            return False
+        return all(
+            a is b for a, b in zip(self.arrays, other.arrays, strict=True)
+        )  # dense ones have no identity
 
     def __hash__(self) -> int:
         return hash(self._identity())

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 from array_api_compat import array_namespace, device, is_array_api_obj
 
-from ringcore.dtypes import dtype_name
+from ringcore.dtypes import dtype_name, dtype_of
 from ringcore.protocols import Array, ArraySpec, Recv, Send
 from ringcore.registry import backend_of
 
@@ -72,16 +72,6 @@ def spec_of(x: Array, axis: int, length: int) -> ArraySpec:
 def copy_of(x: Array) -> Array:
     """A copy that shares no memory."""
     return array_namespace(x).asarray(x, copy=True)
-
-
-def dtype_of(xp: Any, name: str) -> Any:
-    """The dtype that a library has under a name."""
-    found = getattr(xp, name, None)
-    if found is None and name == "bfloat16":  # NumPy has it from this package
-        found = importlib.import_module("ml_dtypes").bfloat16
-    if found is None:
-        raise TypeError(f"dtype must be one that {xp.__name__} has. Got {name}. Cast the array first.")
-    return found
 
 
 def empty_of(library: str, dtype: str, where: Any = None) -> Array:

@@ -18,14 +18,15 @@ import ringcore as rc
 from ringcore.layout import Layout
 from ringcore.meter import Meter
 from ringcore.partial import Partial, finish
-from ringcore.protocols import ArraySpec, Backend, Grads, Stats
+from ringcore.protocols import ArraySpec, Backend, Stats
 from ringcore.step import Step, local_step, lower
 from ringcore.testing.drawn_mask import Call, DrawnMask
-from tests.core.kernels import Case, cases, check, same_bits, solve
+from tests.core.kernels import Case, cases, check, check_only_what_is_asked_for, same_bits, solve
 from tests.libraries import LIBRARIES
 from tests.profiles import examples
 
 NUMPY, READ_ONLY = LIBRARIES["numpy"](), LIBRARIES["numpy-readonly"]()
+WRT = ("q", "k", "v")
 TILES = [(3, 4), (1, 1), (5, 2), (2, 7), (512, 512)]
 
 
@@ -72,12 +73,11 @@ def test_the_number_of_threads_changes_no_bit_where_each_has_a_head_of_its_own()
 
 
 def test_with_fewer_heads_than_threads_two_runs_give_the_same_bits() -> None:
-    """dQ of one head is then summed from as many buffers as threads, in order."""
+    """Tiles of one head are then dealt out in waves, as many as threads: sums are of another order."""
     case = replace(BIG, batch=(), H=2, G=1)
     check(case, one := with_threads(1, case))
     check(case, three := with_threads(3, case))
-    for name in ("out", "lse", "dk", "dv"):
-        assert getattr(one, name).tobytes() == getattr(three, name).tobytes(), name
+    assert one.out.tobytes() == three.out.tobytes() and one.lse.tobytes() == three.lse.tobytes()
     for _ in range(10):
         assert same_bits(with_threads(3, case), three)
 
@@ -104,11 +104,11 @@ def test_inputs_are_not_written_to_and_the_partial_is() -> None:
     partial = kernels.attend(q, k, v, step, into)
     assert all(a is b for a, b in zip(partial, into, strict=True)), "in place: no second accumulator"
     out, _ = finish(np, partial)
-    sums = Grads(*(np.zeros((2, 9, 4), np.float32) for _ in "qkv"))
+    sums = {name: np.zeros((2, 9, 4), np.float32) for name in "qkv"}
     stats, delta = Stats(partial.m, partial.l), (out * dout).sum(-1)
     kept = [x.tobytes() for x in (*stats, delta, out)]
-    grads = kernels.attend_backward(q, k, v, out, dout, stats, delta, step, sums)
-    assert all(a is b for a, b in zip(grads, sums, strict=True))
+    grads = kernels.attend_backward(q, k, v, out, dout, stats, delta, step, WRT, sums)
+    assert all(grads[name] is sums[name] and sums[name].any() for name in WRT)
     assert [x.tobytes() for x in (q, k, v, dout)] == before
     assert [x.tobytes() for x in (*stats, delta, out)] == kept
 
@@ -126,9 +126,9 @@ def test_partials_that_cannot_be_written_to_are_copied() -> None:
     assert all(np.array_equal(a, b) for a, b in zip(got, want, strict=True))
     assert not zero.any()
     stats, delta = Stats(want.m, want.l), np.zeros((2, 9), np.float32)
-    plain = kernels.attend_backward(q, k, v, None, q, stats, delta, step, None)
-    added = kernels.attend_backward(q, k, v, None, q, stats, delta, step, Grads(zero, None, zero))
-    assert all(np.array_equal(a, b) for a, b in zip(added, plain, strict=True))
+    plain = kernels.attend_backward(q, k, v, None, q, stats, delta, step, WRT, {})
+    added = kernels.attend_backward(q, k, v, None, q, stats, delta, step, WRT, {"q": zero, "v": zero})
+    assert all(np.array_equal(added[name], plain[name]) for name in WRT) and not zero.any()
 
 
 # ---------------------------------------------------------------------- strides
@@ -158,8 +158,9 @@ def test_strided_inputs(view: int) -> None:
         partial = kernels.attend(q, k, v, step, None)
         out, lse = finish(np, partial)
         delta = (out * dout).sum(-1)
-        grads = kernels.attend_backward(q, k, v, out, dout, Stats(partial.m, partial.l), delta, step, None)
-        return [out, lse, *grads]
+        stats = Stats(partial.m, partial.l)
+        grads = kernels.attend_backward(q, k, v, out, dout, stats, delta, step, WRT, {})
+        return [out, lse, *(grads[name] for name in WRT)]
 
     plain = [q, k, v, dout]
     for got, want in zip(both([strided(x)[view] for x in plain]), both(plain), strict=True):
@@ -202,7 +203,8 @@ def test_no_more_than_a_few_tiles_of_scores_at_a_time() -> None:
     def call() -> Any:
         partial = kernels.attend(q, q, q, step, None)
         stats = Stats(partial.m, partial.l)
-        return kernels.attend_backward(q, q, q, None, q, stats, np.zeros((1, 2048), np.float32), step, None)
+        delta = np.zeros((1, 2048), np.float32)
+        return kernels.attend_backward(q, q, q, None, q, stats, delta, step, WRT, {})
 
     with threadpool_limits(limits=2, user_api="blas"):
         peak = peak_of(call)
@@ -224,16 +226,28 @@ def test_meter_counts_the_tiles_that_were_computed() -> None:
     assert (meter.tiles, meter.scores, meter.flops) == (tiles, tiles * pairs, tiles * pairs * 2 * (3 + 5))
     dout, zero = inputs(2, np.float32, (2, 4, 12, 5)), np.zeros((2, 4, 12), np.float32)
     before = meter.flops
-    kernels.attend_backward(q, k, v, None, dout, Stats(partial.m, partial.l), zero, step, None)
+    kernels.attend_backward(q, k, v, None, dout, Stats(partial.m, partial.l), zero, step, WRT, {})
     assert (meter.tiles, meter.scores) == (2 * tiles, 2 * tiles * pairs)
     assert meter.flops - before == tiles * pairs * 2 * (3 * 3 + 2 * 5)
+
+
+def test_only_the_gradients_asked_for_are_computed() -> None:
+    check_only_what_is_asked_for(NumpyBackend((4, 3)))
+
+
+def test_a_scale_that_overflows_with_q_alone_does_not_overflow_the_scores() -> None:
+    """q times the scale is infinite, the scores are not: then these are scaled."""
+    q, k, v = (np.full((1, 2, 1), x, np.float32) for x in (3e38, 1e-38, 1.0))
+    step = replace(step_of(2, rc.full()), scale=10.0)
+    partial = NumpyBackend((4, 4)).attend(q, k, v, step, None)
+    assert partial.m[0, 0] == pytest.approx(30, rel=1e-6) and (partial.l == 2).all()
 
 
 def test_it_is_what_numpy_arrays_get() -> None:
     assert rc.registry.backend_of(np.ones(1)) is backend
     assert isinstance(backend, Backend) and backend.name == "numpy"
-    wire = backend.pack([np.arange(3.0), np.ones((2, 2), ml_dtypes.bfloat16)])
-    there = backend.blank([ArraySpec((3,), np.float64), ArraySpec((2, 2), ml_dtypes.bfloat16)])
+    wire = backend.pack([np.arange(3.0), np.ones((2, 2), ml_dtypes.bfloat16)], "host")
+    there = backend.blank([ArraySpec((3,), np.float64), ArraySpec((2, 2), ml_dtypes.bfloat16)], "host")
     there.buffer[:] = wire.buffer
     a, b = backend.unpack(there, np.ones(1))
     assert a.tolist() == [0, 1, 2] and b.dtype == ml_dtypes.bfloat16 and (b == 1).all()

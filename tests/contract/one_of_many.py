@@ -10,14 +10,14 @@ from __future__ import annotations
 
 import tracemalloc
 from collections.abc import Sequence
+from contextlib import nullcontext
 from typing import Any, NamedTuple
 
 import numpy as np
 
 import ringcore as rc
-from ringcore import wire
 from ringcore.partial import Partial
-from ringcore.protocols import Grads, Traffic, Wire
+from ringcore.protocols import ArraySpec, Grads, Traffic, Wire
 
 
 class _Done:
@@ -31,7 +31,7 @@ class _Done:
 class _Rehearsal:
     """Records what the ranks tell each other; no array moves."""
 
-    needs_polling = False
+    needs_polling, where = False, "host"
 
     def __init__(self, inner: Any) -> None:
         self._inner, self.rank, self.size, self.traffic = inner, inner.rank, inner.size, inner.traffic
@@ -44,14 +44,17 @@ class _Rehearsal:
         self.heard.append(self._inner.allgather_bytes(data, timeout))
         return self.heard[-1]
 
-    def split(self, color: int, key: int) -> Any:
+    def computing(self) -> nullcontext[None]:
+        return nullcontext()
+
+    def split(self, color: int, key: int, timeout: float) -> Any:
         raise NotImplementedError
 
 
 class _StandIns:
     """The other ranks: they say what they said in the rehearsal, and send zeros."""
 
-    needs_polling = False
+    needs_polling, where = False, "host"
 
     def __init__(self, rank: int, size: int, heard: Sequence[list[bytes]]) -> None:
         self.rank, self.size, self.traffic = rank, size, Traffic()
@@ -69,7 +72,10 @@ class _StandIns:
         assert heard[self.rank] == data  # it says what it said in the rehearsal
         return heard
 
-    def split(self, color: int, key: int) -> Any:
+    def computing(self) -> nullcontext[None]:
+        return nullcontext()
+
+    def split(self, color: int, key: int, timeout: float) -> Any:
         raise NotImplementedError
 
 
@@ -87,12 +93,12 @@ class _Idle:
         return Partial(_nothing(*q.shape[:-1], v.shape[-1], dtype="float32"), rows, rows)
 
     def attend_backward(self, q: Any, k: Any, v: Any, *others: Any) -> Grads:
-        return Grads(*(_nothing(*x.shape, dtype="float32") for x in (q, k, v)))
+        return {n: _nothing(*x.shape, dtype="float32") for n, x in (("q", q), ("k", k), ("v", v))}
 
-    def pack(self, arrays: Any) -> Wire:
-        return wire.blank([])
+    def pack(self, arrays: Any, where: str) -> Wire:
+        return Wire(np.empty(0, np.uint8), tuple(ArraySpec(x.shape, x.dtype) for x in arrays))
 
-    def blank(self, specs: Any) -> Wire:
+    def blank(self, specs: Any, where: str) -> Wire:
         return Wire(np.empty(0, np.uint8), tuple(specs))
 
     def unpack(self, wire_: Wire, like: Any) -> tuple[np.ndarray, ...]:

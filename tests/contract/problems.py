@@ -21,7 +21,7 @@ from ringcore.testing import Call, DrawnMask, Poison, Problem, Results, round_to
 from ringcore.testing.problem import Shards
 from ringcore.testing.strategies import attention_problems
 from tests.libraries import LIBRARIES, Library
-from tests.profiles import DEFAULT, examples, for_library
+from tests.profiles import examples, for_library
 
 Values = dict[str, npt.NDArray[np.float64]]
 FEW = ("numpy", "array-api-strict", "torch")
@@ -96,9 +96,9 @@ CHOICES = [(side, way) for side in ("kv", "q") for way in ("ring", "direct")]
 
 
 def for_all(
-    library: Library, problems: st.SearchStrategy[Any], check: Callable[[Any], None], count: int = DEFAULT
+    library: Library, problems: st.SearchStrategy[Any], check: Callable[[Any], None], count: int
 ) -> Counter[str]:
-    """Run a check on a library's share of examples; count the hard cases among them, and return the counts."""
+    """Run a check on a library's share of examples; count the hard cases among them."""
     counted: Counter[str] = Counter()
 
     @settings(max_examples=examples(count))
@@ -130,6 +130,7 @@ def _jax_problems() -> Sequence[Problem]:
     causal, window = DrawnMask(Call("causal")), DrawnMask(Call("window", (1, 2)))
     hidden = DrawnMask(Call("documents", ((2, 0, 5),)))
     base = {"xp": xp, "heads": (2, 1), "dtype": "float32"}
+    nan, inf = Poison("v", 5, np.nan), Poison("k", 9, np.inf)
 
     def contiguous(ranks: int) -> rc.Layout:
         return rc.Layout.contiguous(length=4 * ranks, ranks=ranks)
@@ -137,13 +138,9 @@ def _jax_problems() -> Sequence[Problem]:
     holes = rc.Layout.from_lengths([4, 0, 4])
     return [
         Problem(q_layout=contiguous(1), mask=causal, **base),
-        Problem(
-            q_layout=contiguous(2), seed=1, side="kv", poison=Poison("v", 5, np.nan), mask=causal, **base
-        ),
+        Problem(q_layout=contiguous(2), seed=1, side="kv", poison=nan, mask=causal, **base),
         Problem(q_layout=contiguous(3), seed=2, side="q", way="direct", mask=window, **base),
-        Problem(
-            q_layout=contiguous(5), seed=3, side="kv", mask=hidden, poison=Poison("k", 9, np.inf), **base
-        ),
+        Problem(q_layout=contiguous(5), seed=3, side="kv", mask=hidden, poison=inf, **base),
         Problem(q_layout=rc.Layout.zigzag(length=16, ranks=4), seed=4, side="q", mask=causal, **base),
         Problem(q_layout=rc.Layout.striped(length=32, ranks=8), seed=5, spread=100.0, **base),
         Problem(q_layout=contiguous(2), seed=6, mask=window, **{**base, "dtype": "float64"}),

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 import numpy as np
@@ -13,12 +13,12 @@ from ringcore.layout import Layout
 from ringcore.meter import Meter
 from ringcore.partial import Partial, finish
 from ringcore.patterns import full
-from ringcore.protocols import Grads, Stats
+from ringcore.protocols import Stats
 from ringcore.step import Step, local_step, lower
 from ringcore.testing import oracle
 from ringcore.testing.arrays import from_numpy
 from ringcore.testing.assertions import assert_within_contract
-from ringcore.testing.drawn_mask import DrawnMask
+from ringcore.testing.drawn_mask import Call, DrawnMask
 from ringcore.testing.oracle import Results
 from ringcore.testing.strategies import layouts, masks
 from tests.core.steps import table_of
@@ -146,13 +146,13 @@ def solve(case: Case, backend: Any, lib: Library, meter: Meter | None = None) ->
         out, lse = finish(lib.xp, partial)
         xp, dtype = lib.xp, accumulation_dtype(lib.xp, case.dtype)
         delta = xp.sum(xp.astype(dout, dtype) * out, axis=-1) - dlse
-        stats, dq, sides = Stats(partial.m, partial.l), None, []
+        stats, into, sides = Stats(partial.m, partial.l), {}, []
         for (k, v), step in zip(shards, steps, strict=True):
-            grads = backend.attend_backward(q, k, v, out, dout, stats, delta, step, Grads(dq, None, None))
-            dq = grads.dq
-            sides.append((lib.numpy(grads.dk), lib.numpy(grads.dv)))
+            grads = backend.attend_backward(q, k, v, out, dout, stats, delta, step, ("q", "k", "v"), into)
+            into = {"q": grads["q"]}
+            sides.append((lib.numpy(grads["k"]), lib.numpy(grads["v"])))
     dk, dv = (case.k_layout.unshard(list(side)) for side in zip(*sides, strict=True))
-    found = Results(*(np.asarray(lib.numpy(x)) for x in (out, lse, dq)), dk, dv)
+    found = Results(*(np.asarray(lib.numpy(x)) for x in (out, lse, into["q"])), dk, dv)
     assert {x.dtype.name for x in found} == {wide}
     return found
 
@@ -169,3 +169,31 @@ def check(case: Case, got: Results) -> None:
 
 def same_bits(a: Results, b: Results) -> bool:
     return all(x.shape == y.shape and x.tobytes() == y.tobytes() for x, y in zip(a, b, strict=True))
+
+
+WRT = [("q",), ("k",), ("v",), ("v", "q"), ("q", "k"), ("k", "v")]
+
+
+def check_only_what_is_asked_for(backend: Any) -> None:
+    """The same bits as when all is asked for, nothing more, and no product that is not needed."""
+    case = Case(
+        Layout.contiguous(length=6, ranks=1),
+        Layout.striped(length=12, ranks=2),
+        DrawnMask(Call("causal")),
+        E=5,
+    )
+    values, step = case.values(), case.step(0, Meter())
+    k, v = (values[name][..., ::2, :] for name in "kv")
+    q, k, v, dout = (from_numpy(np, x, "float32") for x in (values["q"], k, v, values["dout"]))
+    partial = backend.attend(q, k, v, step, None)
+    out, _ = finish(np, partial)
+    rest = (out, dout, Stats(partial.m, partial.l), np.sum(dout * out, axis=-1))
+    every = backend.attend_backward(q, k, v, *rest, step, ("q", "k", "v"), {})
+    for wrt in WRT:
+        meter = Meter()
+        found = backend.attend_backward(q, k, v, *rest, replace(step, meter=meter), wrt, {})
+        assert set(found) == set(wrt)
+        assert all(found[name].tobytes() == every[name].tobytes() for name in wrt), wrt
+        needs_ds = bool({"q", "k"} & set(wrt))  # scores and the sums named; dP = dout v^T for dQ and dK alone
+        width = 3 + 5 * needs_ds + 3 * ("q" in wrt) + 3 * ("k" in wrt) + 5 * ("v" in wrt)
+        assert meter.flops == 2 * meter.scores * width, wrt

@@ -20,7 +20,7 @@ from ringcore.step import Step
 from ringcore.testing.arrays import from_numpy
 from ringcore.testing.drawn_mask import And, Call, DrawnMask, Not
 from ringcore.testing.oracle import Results
-from tests.core.kernels import Case, cases, check, solve
+from tests.core.kernels import Case, cases, check, check_only_what_is_asked_for, solve
 from tests.libraries import LIBRARIES, Library
 from tests.profiles import examples
 
@@ -85,13 +85,24 @@ class Jitted:
         return attend(q, k, v, self.with_(numbers), into, (3, 3))
 
     def _backward(self, q: Any, k: Any, v: Any, dout: Any, stats: Stats, delta: Any, numbers: Any) -> Grads:
-        return attend_backward(q, k, v, dout, stats, delta, self.with_(numbers), None, (3, 3))
+        step, every = self.with_(numbers), ("q", "k", "v")
+        return attend_backward(q, k, v, dout, stats, delta, step, every, {}, (3, 3))
 
     def attend_backward(
-        self, q: Any, k: Any, v: Any, out: Any, dout: Any, stats: Stats, delta: Any, step: Step, into: Grads
+        self,
+        q: Any,
+        k: Any,
+        v: Any,
+        out: Any,
+        dout: Any,
+        stats: Any,
+        delta: Any,
+        step: Step,
+        wrt: Any,
+        into: Any,
     ) -> Grads:
         found = self.backward(q, k, v, dout, stats, delta, self.numbers(step))
-        return found if into.dq is None else found._replace(dq=into.dq + found.dq)
+        return {name: x + into[name] if name in into else x for name, x in found.items()}
 
 
 @pytest.mark.parametrize(
@@ -144,6 +155,10 @@ def test_meter_counts_the_tiles_that_were_computed() -> None:
     assert meter.flops == tiles * rows * 2 * ((3 + 2) + (3 * 3 + 2 * 2))
 
 
+def test_only_the_gradients_asked_for_are_computed() -> None:
+    check_only_what_is_asked_for(GenericBackend((6, 3)))
+
+
 def test_grads_add_to_what_is_there_and_rows_without_keys_stay_zero(xp: Library) -> None:
     case = replace(CAUSAL, mask=DrawnMask(Call("causal", (-4,))))  # four rows see nothing, two see key 0
     backend, step = GenericBackend((6, 6)), case.step(0, rc.Meter())
@@ -155,12 +170,12 @@ def test_grads_add_to_what_is_there_and_rows_without_keys_stay_zero(xp: Library)
     out, lse = finish(xp.xp, partial)
     delta = xp.xp.sum(dout * out, axis=-1)
     stats = Stats(partial.m, partial.l)
-    plain = backend.attend_backward(q, k, v, out, dout, stats, delta, step, None)
-    ones = Grads(*(xp.xp.ones_like(x) for x in (q, k, v)))
-    added = backend.attend_backward(q, k, v, None, dout, stats, delta, step, ones)
-    for a, b in zip(added, plain, strict=True):
-        assert np.allclose(xp.numpy(a), 1 + xp.numpy(b), rtol=1e-6, atol=1e-6)
-    assert np.all(xp.numpy(plain.dq)[..., :4, :] == 0) and np.all(xp.numpy(out)[..., :4, :] == 0)
+    plain = backend.attend_backward(q, k, v, out, dout, stats, delta, step, ("q", "k", "v"), {})
+    ones = {name: xp.xp.ones_like(x) for name, x in (("q", q), ("v", v))}
+    added = backend.attend_backward(q, k, v, None, dout, stats, delta, step, ("v", "k", "q"), ones)
+    for name, one in (("q", 1), ("k", 0), ("v", 1)):
+        assert np.allclose(xp.numpy(added[name]), one + xp.numpy(plain[name]), rtol=1e-6, atol=1e-6)
+    assert np.all(xp.numpy(plain["q"])[..., :4, :] == 0) and np.all(xp.numpy(out)[..., :4, :] == 0)
     assert np.all(xp.numpy(lse)[..., :4] == -np.inf)
     assert np.all(np.isfinite(xp.numpy(lse)[..., 4:]))
 
@@ -179,8 +194,8 @@ def test_the_generic_backend_keeps_the_protocol_and_packs_through_the_host(xp: L
     backend = GenericBackend()
     assert isinstance(backend, Backend) and backend.name == "generic"
     x, y = xp.asarray(np.arange(6.0).reshape(2, 3)), xp.asarray(np.arange(3, dtype=np.float32))
-    wire = backend.pack([x, y])
-    there = backend.blank([ArraySpec((2, 3), x.dtype), ArraySpec((3,), y.dtype)])
+    wire = backend.pack([x, y], "host")
+    there = backend.blank([ArraySpec((2, 3), x.dtype), ArraySpec((3,), y.dtype)], "host")
     there.buffer[:] = wire.buffer
     for a, b in zip(backend.unpack(there, x), (x, y), strict=True):
         assert type(a) is type(x) and a.dtype == b.dtype

@@ -5,7 +5,8 @@ from __future__ import annotations
 import threading
 import time
 import weakref
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from contextvars import ContextVar
 from typing import Any
 
@@ -36,6 +37,7 @@ class Script:
         error: Exception | None = None,
     ) -> None:
         self.rank, self.size, self.traffic, self.needs_polling = rank, size, Traffic(), needs_polling
+        self.where = "in a place of its own"
         self.arriving = arriving or (lambda recv: np.zeros(2))
         self.done, self.error = done, error
         self.log: list[Any] = []
@@ -48,6 +50,14 @@ class Script:
         self.sent += [np.array(s.buffer[:16].view(np.float64)) for s in sends]
         self.buffers += [m.buffer for m in (*sends, *recvs)]
         return _Scripted(self, recvs)
+
+    @contextmanager
+    def computing(self) -> Iterator[None]:
+        self.log.append("computing")
+        try:
+            yield
+        finally:
+            self.log.append("done")
 
     def allgather_bytes(self, data: bytes, timeout: float) -> list[bytes]:
         raise AssertionError("the driver sends no control messages")
@@ -107,9 +117,9 @@ def test_everything_is_posted_before_computing_and_waited_for_after() -> None:
     script = Script(0, 3, arriving=lambda recv: np.array([recv.tag, 7.0]))
     run(script, ticks_of(FULL, 0), timeout=3.5)
     assert script.log == [
-        ("post", [(1, 0)], [(2, 0)]), ("compute", 0, [0.0, 0.5]), ("wait", 3.5),
-        ("post", [(1, 2)], [(2, 2)]), ("compute", 2, [0.0, 7.0]), ("wait", 3.5),
-        ("post", [], []), ("compute", 1, [2.0, 7.0]), ("wait", 3.5),
+        ("post", [(1, 0)], [(2, 0)]), "computing", ("compute", 0, [0.0, 0.5]), "done", ("wait", 3.5),
+        ("post", [(1, 2)], [(2, 2)]), "computing", ("compute", 2, [0.0, 7.0]), "done", ("wait", 3.5),
+        ("post", [], []), "computing", ("compute", 1, [2.0, 7.0]), "done", ("wait", 3.5),
     ]  # fmt: skip
 
 
@@ -136,14 +146,21 @@ def test_no_buffer_is_used_for_two_messages_at_a_time_nor_received_into_twice(
 @pytest.mark.parametrize("way", WAYS)
 def test_a_block_is_packed_once_however_often_it_is_sent(way: str) -> None:
     packed: list[list[float]] = []
+    places: list[str] = []
 
     class Counting(GenericBackend):
-        def pack(self, arrays: Any) -> Wire:
+        def pack(self, arrays: Any, where: str) -> Wire:
             packed.append(np.asarray(arrays[0]).tolist())
+            places.append(where)
             return wire.pack(arrays)
+
+        def blank(self, specs: Any, where: str) -> Wire:
+            places.append(where)
+            return wire.blank(specs)
 
     run(Script(1, 4), ticks_of(np.ones((4, 4)), 1, way), backend=Counting())
     assert packed == [[1.0, 0.5]]
+    assert set(places) == {"in a place of its own"}, "the transport says where it reads and writes"
 
 
 def test_what_comes_goes_on_unchanged_and_sums_go_home() -> None:
@@ -188,10 +205,10 @@ def test_nothing_outlives_its_hop() -> None:
         return made
 
     class Watching(GenericBackend):
-        def pack(self, arrays: Any) -> Wire:
+        def pack(self, arrays: Any, where: str) -> Wire:
             return watched(wire.pack(arrays))
 
-        def blank(self, specs: Any) -> Wire:
+        def blank(self, specs: Any, where: str) -> Wire:
             return watched(wire.blank(specs))
 
     def compute(owner: int, block: Any) -> None:

@@ -10,7 +10,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from ringcore.guard import BadRows, masked_product, nonfinite_rows
+from ringcore.guard import all_finite, masked_product
 from tests.libraries import Library
 from tests.profiles import examples
 
@@ -32,6 +32,7 @@ def by_elements(weights: np.ndarray, x: np.ndarray, seen: np.ndarray) -> np.ndar
 @settings(max_examples=examples(150))
 @given(data=st.data())
 def test_a_bad_row_reaches_exactly_the_rows_that_see_it(xp: Library, data: st.DataObject) -> None:
+    """Where the sum over what is seen is finite the product is that sum, elsewhere it is not finite."""
     rng = np.random.default_rng(data.draw(st.integers(0, 9999)))
     seen = rng.random((2, M, N)) < data.draw(st.sampled_from([0.2, 0.5, 0.9]))
     weights = np.where(seen, rng.integers(1, 4, (2, M, N)), 0).astype(float)
@@ -42,27 +43,30 @@ def test_a_bad_row_reaches_exactly_the_rows_that_see_it(xp: Library, data: st.Da
     with np.errstate(invalid="ignore"):
         want = by_elements(weights, x, seen)
         there = xp.asarray(x)
-        bad = nonfinite_rows(xp.xp, there, traced=False)
-        assert bad.rows == tuple(j for j in range(N) if not np.isfinite(x[:, j]).all())
-        got = masked_product(xp.xp, xp.asarray(weights), there, xp.asarray(seen), bad.within(0, N))
-    np.testing.assert_array_equal(xp.numpy(got), want)
+        finite = all_finite(xp.xp, there, traced=False)
+        assert finite is bool(np.isfinite(x).all())
+        got = xp.numpy(masked_product(xp.xp, xp.asarray(weights), there, xp.asarray(seen), finite))
+    assert np.array_equal(np.isfinite(got), np.isfinite(want))
+    assert np.array_equal(got[np.isfinite(want)], want[np.isfinite(want)])
 
 
-def test_infinities_keep_their_sign_and_cancel_to_nan() -> None:
-    x = np.array([[math.inf], [-math.inf], [2.0]])
-    seen = np.array([[1, 0, 1], [0, 1, 1], [1, 1, 0], [0, 0, 1]], bool)
+def test_weights_that_are_not_finite_stay_in_their_rows(xp: Library) -> None:
+    seen = np.array([[1, 0], [1, 1]], bool)
+    weights, x = np.array([[math.nan, 0.0], [1.0, 2.0]]), np.array([[1.0], [math.inf]])
     with np.errstate(invalid="ignore"):
-        got = masked_product(np, seen * 1.0, x, seen, [0, 1])[:, 0]
-    np.testing.assert_array_equal(got, [math.inf, -math.inf, math.nan, 2.0])
+        got = masked_product(xp.xp, xp.asarray(weights), xp.asarray(x), xp.asarray(seen), False)
+    assert np.isfinite(xp.numpy(got)[:, 0]).tolist() == [False, False]
+    got = masked_product(xp.xp, xp.asarray(weights[:, ::-1]), xp.asarray(x), xp.asarray(seen), False)
+    assert np.isnan(xp.numpy(got)[0, 0])
 
 
 def test_unknown_bad_rows_are_kept_from_tiles_where_nobody_sees_them(xp: Library) -> None:
     """Traced: no number can be looked at, but a mask can be applied."""
     seen = np.array([[1, 0, 1], [1, 0, 0]], bool)
-    x = np.array([[1.0], [math.nan], [3.0]])
-    bad = nonfinite_rows(xp.xp, xp.asarray(x), traced=True)
-    assert bad.within(0, 3) is None
-    got = masked_product(xp.xp, xp.asarray(seen * 1.0), xp.asarray(x), xp.asarray(seen), bad.within(0, 3))
+    x = xp.asarray(np.array([[1.0], [math.nan], [3.0]]))
+    finite = all_finite(xp.xp, x, traced=True)
+    assert finite is None
+    got = masked_product(xp.xp, xp.asarray(seen * 1.0), x, xp.asarray(seen), finite)
     assert xp.numpy(got)[:, 0].tolist() == [4.0, 1.0]
 
 
@@ -71,7 +75,7 @@ def test_the_guard_traces() -> None:
     import jax.numpy as jnp
 
     def run(w: Any, x: Any, seen: Any) -> Any:
-        return masked_product(jnp, w, x, seen, nonfinite_rows(jnp, x, traced=True).within(0, 3))
+        return masked_product(jnp, w, x, seen, all_finite(jnp, x, traced=True))
 
     seen = np.array([[1, 0, 1], [1, 0, 0]], bool)
     got = jax.jit(run)(seen * 1.0, np.array([[1.0], [math.nan], [3.0]]), seen)
@@ -79,18 +83,10 @@ def test_the_guard_traces() -> None:
 
 
 def test_where_all_is_seen_a_nan_goes_everywhere() -> None:
-    got = masked_product(np, np.ones((2, 2)), np.array([[math.nan, 1.0], [1.0, 1.0]]), None, [0])
+    got = masked_product(np, np.ones((2, 2)), np.array([[math.nan, 1.0], [1.0, 1.0]]), None, False)
     assert np.isnan(got[:, 0]).all() and np.array_equal(got[:, 1], [2, 2])
 
 
-def test_places_in_a_tile_that_stacks_heads() -> None:
-    bad = BadRows((1, 4, 5, 9))
-    assert bad.within(4, 8) == [0, 1]
-    assert bad.within(4, 8, heads=3) == [0, 1, 4, 5, 8, 9]
-    assert bad.within(6, 9) == []
-    assert BadRows(None).within(0, 5, heads=2) is None
-
-
 @pytest.mark.parametrize("shape", [(0, 3), (2, 0, 3), (0, 4, 3), (2, 4, 0)], ids=str)
-def test_operands_without_elements_have_no_bad_rows(xp: Library, shape: tuple[int, ...]) -> None:
-    assert nonfinite_rows(xp.xp, xp.asarray(np.zeros(shape)), traced=False).rows == ()
+def test_operands_without_elements_are_finite(xp: Library, shape: tuple[int, ...]) -> None:
+    assert all_finite(xp.xp, xp.asarray(np.zeros(shape)), traced=False) is True

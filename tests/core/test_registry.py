@@ -101,8 +101,9 @@ def test_a_transport_stands_for_itself() -> None:
     assert rc.Ring(transport).transport is transport
 
     class Mine:
-        rank, size, traffic, needs_polling = 0, 1, Traffic(), False
+        rank, size, traffic, needs_polling, where = 0, 1, Traffic(), False, "host"
 
+        def computing(self) -> Any: ...
         def exchange(self, sends: Any, recvs: Any) -> Any: ...
         def allgather_bytes(self, data: bytes, timeout: float) -> list[bytes]: ...  # type: ignore[empty-body]
         def split(self, color: int, key: int) -> Any: ...

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections import Counter, defaultdict
 from itertools import product
+from typing import NamedTuple
 
 import numpy as np
 import pytest
@@ -12,8 +13,19 @@ from hypothesis import strategies as st
 from hypothesis.extra.numpy import arrays
 
 import ringcore as rc
-from ringcore.schedule import BLOCK, SUM, WAYS, Load, Message, Tick, reach, schedule, traffic
+from ringcore.schedule import BLOCK, SUM, WAYS, Message, Reach, Tick, schedule
 from ringcore.step import lower, needed
+
+
+class Load(NamedTuple):
+    """Bytes of each owner's block, and of the sum that follows it."""
+
+    blocks: np.ndarray
+    sums: np.ndarray | None
+
+
+def traffic(needs: np.ndarray, load: Load, way: str) -> int:
+    return Reach.of(needs).traffic(load.blocks, load.sums, way)
 
 
 class Played(Counter[str]):
@@ -114,10 +126,11 @@ def test_any_needs(needs: np.ndarray, way: str, with_sums: bool) -> None:
 @given(needs=random_needs())
 def test_reach_is_the_nearest_and_the_farthest_rank_that_needs_a_block(needs: np.ndarray) -> None:
     P = len(needs)
-    first, last = reach(needs)
+    reach = Reach.of(needs)
     for block in range(P):
         hops = [(rank - block) % P for rank in range(P) if rank != block and needs[rank, block]]
-        assert (first[block], last[block]) == ((min(hops), max(hops)) if hops else (0, 0))
+        assert (reach.first[block], reach.last[block]) == ((min(hops), max(hops)) if hops else (0, 0))
+        assert reach.away[block] == len(hops)
 
 
 @pytest.mark.parametrize("P", range(1, 10))

@@ -136,10 +136,3 @@ def test_accumulator_names_stand_for_dtypes() -> None:
     (x,) = wire.unpack(wire.blank([ArraySpec((2, 3), "float32")]))
     assert x.dtype == np.float32 and x.shape == (2, 3)
     assert wire.nbytes([ArraySpec((2, 3), "float32"), ArraySpec((0,), "float64")]) == 64
-
-
-def test_contiguous_copies_only_what_is_not() -> None:
-    x = np.arange(12.0).reshape(3, 4)
-    assert wire.contiguous(x) is x
-    y = wire.contiguous(x.T)
-    assert y.flags.c_contiguous and np.array_equal(y, x.T)

@@ -219,6 +219,31 @@ def test_timeout_names_the_rank_and_a_late_peer_is_still_heard() -> None:
     assert np.array_equal(got[:-1], message(1))
 
 
+def test_a_rank_that_computes_is_not_taken_for_dead_nor_is_one_that_waits_for_it() -> None:
+    """Rank 0 computes for longer than the timeout; 1 waits for 0, 2 for 1."""
+
+    def fn(transport: ThreadTransport) -> int:
+        me, got = transport.rank, room(7)
+        if me == 0:
+            with transport.computing():
+                time.sleep(1.0)
+        else:
+            transport.exchange([], [Recv(got[:-1], me - 1, 0)]).wait(0.2)
+        if me < 2:
+            transport.exchange([Send(message(me), me + 1, 0)], []).wait(SOON)
+        return int(got[0])
+
+    assert run_ranks(3, lambda ring: fn(ring.transport)) == [SENTINEL, message(0)[0], message(1)[0]]
+
+
+def test_ranks_that_wait_for_each_other_time_out() -> None:
+    def fn(transport: ThreadTransport) -> None:
+        transport.exchange([], [Recv(room(7)[:-1], 1 - transport.rank, 0)]).wait(0.2)
+
+    with pytest.raises(PeerTimeout):
+        run_ranks(2, lambda ring: fn(ring.transport))
+
+
 def test_allgather_timeout_names_the_first_missing_rank() -> None:
     group = thread_group(3)
     threading.Thread(target=group[1].allgather_bytes, args=(b"", SOON), daemon=True).start()
