@@ -35,6 +35,8 @@ def check_arrays(q: Array, k: Array, v: Array) -> None:
             f"q, k and v must be arrays of one library that follows the array API standard. Got {kinds}. "
             "Convert them first, for instance with numpy.asarray."
         )
+    if any(isinstance(x, np.ma.MaskedArray) for x in (q, k, v)):
+        raise TypeError("q, k and v must not be NumPy masked arrays: hide keys with mask=. Got one.")
     dtypes = [dtype_name(x.dtype) for x in (q, k, v)]
     if len(set(dtypes)) > 1:
         raise TypeError(

@@ -92,6 +92,7 @@ def _hop(cargo: _Cargo, hop: int, tick: Tick, transport: Transport, timeout: flo
             contribution = _while_polling(work, exchange) if transport.needs_polling else work()
         del work
     exchange.wait(timeout)
+    del outgoing, exchange  # sums are added below: what has been sent need not be held meanwhile
     cargo.leave(hop)
     for message, wire in zip(tick.recvs, incoming, strict=True):
         cargo.take(message, wire)

@@ -74,9 +74,8 @@ class Mask:
     def __eq__(self, other: object) -> bool:
         if not isinstance(other, Mask) or self._identity() != other._identity():
             return False
-        return all(
-            a is b for a, b in zip(self.arrays, other.arrays, strict=True)
-        )  # dense ones have no identity
+        # What `_identity` leaves out: dense arrays, which hold other rows on each rank.
+        return all(a is b for a, b in zip(self.arrays, other.arrays, strict=True))
 
     def __hash__(self) -> int:
         return hash(self._identity())

@@ -2,8 +2,8 @@
 
 The tiles of a key head are dealt out to tasks in waves: in a wave a task owns the dK and dV rows of its
 key tiles and the dQ rows of its query tiles, and no two tasks share any. With n tasks a wave, n waves
-meet all pairs. So one head can keep all cores busy without a buffer of its own for each task, and two
-runs give the same bits.
+meet all pairs. So one head can keep many cores busy without a buffer of its own for each task, and the
+bits depend neither on the run nor on the number of cores.
 """
 
 from __future__ import annotations
@@ -25,6 +25,8 @@ from ringcore_numpy.forward import scaled_rows, visible
 from ringcore_numpy.pool import cores
 
 Array = npt.NDArray[np.floating]
+
+_TASKS = 32  # in a wave: busy for that many cores, whatever this machine has
 
 
 def attend_backward(
@@ -64,8 +66,8 @@ def attend_backward(
 
 
 def _waves(q_tiles: int, k_tiles: int, heads: int) -> int:
-    """Tasks a wave for each key head, and so waves: enough for all cores, never more than there are tiles."""
-    return max(1, min(q_tiles, k_tiles, -(-cores.threads() // max(1, heads))))
+    """Tasks a wave for each key head, and so waves; never more than there are tiles."""
+    return max(1, min(q_tiles, k_tiles, -(-_TASKS // max(1, heads))))
 
 
 @dataclass(frozen=True)

@@ -120,7 +120,7 @@ def test_case_15_one_document_on_one_rank(kernel):
 def test_case_16_fewer_keys_than_ranks(name):
     """A rank without keys contributes lse = -inf, not 0."""
     library = LIBRARIES[name]()
-    for S_k in (0, 1, 3):
+    for S_k in (0, 3):
         for turn, k_layout in enumerate(layouts_of(S_k, 8)[: 5 if name == "numpy" else 2]):
             side, way = CHOICES[turn % 4]
             layout = rc.Layout.striped(length=13, ranks=8)

@@ -55,7 +55,7 @@ def test_line_03_a_query_that_sees_no_key(xp):
         x = xp.numpy(x)
         return np.moveaxis(x, -3, -2) if problem.seq_axis == -3 and name != "lse" else x
 
-    counted = for_all(xp, problems(xp, drawn_masks=hiding), check, count=150)
+    counted = for_all(xp, problems(xp, drawn_masks=hiding), check, count=100)
     if xp.name == "numpy":
         hard = ["query that sees no key", "key that no query sees", "rank that sees no key", "empty shard"]
         assert_occurred(counted, [*hard, "P > S", "S = 0", "S = 1"], least=5)
@@ -63,9 +63,10 @@ def test_line_03_a_query_that_sees_no_key(xp):
 
 @pytest.mark.parametrize("ranks", range(1, 9))
 def test_line_03_lengths_0_and_1_and_more_ranks_than_tokens(ranks):
-    for S_q, S_k in ((0, 0), (1, 1), (2, 2), (3, 3), (0, 5), (5, 0), (1, 9), (9, 1)):
+    for S_q, S_k in ((0, 0), (1, 1), (3, 3), (0, 5), (5, 0), (1, 9), (9, 1)):
         q_layouts, k_layouts = layouts_of(S_q, ranks), layouts_of(S_k, ranks)
-        for turn, (side, way) in enumerate(CHOICES):
+        for turn in (ranks % 2, 3 - ranks % 2):
+            side, way = CHOICES[turn]
             problem = Problem(
                 xp=np, q_layout=q_layouts[turn % len(q_layouts)], k_layout=k_layouts[turn % 2],
                 mask=DrawnMask(Call("causal")), heads=(2, 1), D=3, E=2, side=side, way=way, seed=turn,

@@ -68,12 +68,12 @@ def problem_of(xp, name: str, layout: rc.Layout, turn: int) -> Problem:
 def test_line_04_a_key_that_no_query_sees_changes_no_bit(library, name):
     xp = LIBRARIES[library]()
     for ranks in SOME_RANKS[library]:
-        for kernel in kernels(xp):
-            layouts = layouts_of(S, ranks)
-            clean = problem_of(xp.xp, name, layouts[ranks % len(layouts)], ranks)
-            spoiled = variant(clean, change=spoil_keys(HIDDEN[name][1]))
-            for got, want in zip(whole(spoiled, kernel), whole(clean, kernel), strict=True):
-                assert bits(got, xp) == bits(want, xp)
+        kernel = kernels(xp)[ranks // 2 % len(kernels(xp))]
+        layouts = layouts_of(S, ranks)
+        clean = problem_of(xp.xp, name, layouts[ranks % len(layouts)], ranks)
+        spoiled = variant(clean, change=spoil_keys(HIDDEN[name][1]))
+        for got, want in zip(whole(spoiled, kernel), whole(clean, kernel), strict=True):
+            assert bits(got, xp) == bits(want, xp)
 
 
 def test_line_04_a_key_that_no_query_sees_changes_no_bit_on_jax():
@@ -93,9 +93,9 @@ def test_line_04_exactly_the_rows_that_see_it(xp):
         kernel = kernels(xp)[problem.seed % len(kernels(xp))]
         check_attention(problem, solve(problem, backend=kernel))
 
-    counted = for_all(xp, problems(xp, poison=True), check)
+    counted = for_all(xp, problems(xp, poison=True), check, count=100)
     if xp.name == "numpy":
-        assert_occurred(counted, ["GQA", "per-row mask", "dense mask", "two layouts"], least=5)
+        assert_occurred(counted, ["GQA", "per-row mask", "two layouts", "query that sees no key"])
 
 
 def rows_reached(name: str, where: int, visible: np.ndarray) -> dict[str, np.ndarray]:
@@ -141,7 +141,7 @@ def test_line_04_nan_shows_in_every_row_that_it_reaches_and_in_no_other(library,
 
 
 @pytest.mark.parametrize("value", [math.inf, -math.inf])
-def test_line_04_an_infinite_value_makes_the_output_infinite_where_it_is_seen(value):
+def test_line_04_an_infinite_value_shows_where_it_is_seen_and_nowhere_else(value):
     def spoil(values):
         values["v"][..., 6, 0] = value
 
@@ -150,6 +150,6 @@ def test_line_04_an_infinite_value_makes_the_output_infinite_where_it_is_seen(va
         problem = Changed(xp=np, q_layout=layout, mask=DrawnMask(Call("causal")), change=spoil)
         for kernel in kernels("numpy"):
             out = whole(problem, kernel).out[0]
-            assert np.all(out[6:, 0] == value)
+            assert not np.any(np.isfinite(out[6:, 0]))
             assert np.all(np.isfinite(out[:6]))
             assert np.all(np.isfinite(out[:, 1]))

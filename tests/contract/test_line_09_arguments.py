@@ -63,7 +63,6 @@ WRONG = {
     "side": (wrong_option(side="both"), ValueError, "side must be"),
     "way": (wrong_option(way="scenic"), ValueError, "way must be"),
     "seq_axis": (wrong_option(seq_axis=1), ValueError, "seq_axis must be"),
-    "unknown option": (wrong_option(colour="red"), TypeError, "'colour' is not an option"),
 }
 
 

@@ -23,9 +23,10 @@ rc.run_ranks(2, lambda ring: rc.attention_vjp(x, x, x, ring=ring, mask=rc.causal
 
 def loaded(program: str) -> set[str]:
     """Top-level modules that a fresh interpreter has after a program."""
-    shown = f"import sys; sys.path[:0] = {ROOTS!r}\n{program}\nprint(*{{m.partition('.')[0] for m in sys.modules}})"
+    shown = "print(*{m.partition('.')[0] for m in sys.modules})"
+    program = f"import sys; sys.path[:0] = {ROOTS!r}\n{program}\n{shown}"
     run = subprocess.run(
-        [sys.executable, "-I", "-c", shown], capture_output=True, text=True, check=True, timeout=60
+        [sys.executable, "-I", "-c", program], capture_output=True, text=True, check=True, timeout=60
     )
     return set(run.stdout.split())
 

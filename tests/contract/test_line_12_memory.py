@@ -1,6 +1,7 @@
 """Contract, line 12: what a rank holds, by allocator count: H = 4, D = 128.
 
-A unit is one shard of one array: H x L x D x 4 bytes. A rank's own q, k, v, dout and out are 5 units.
+A unit is one shard of one array: H x L x D x 4 bytes. A rank's own q, k, v, dout, out and what its pullback
+keeps of out are 6 units.
 """
 
 from __future__ import annotations
@@ -61,24 +62,24 @@ def test_line_12_twice_the_ranks_take_half_the_memory_where_all_blocks_visit_all
 def test_line_12_a_rank_holds_its_shards_two_travelling_blocks_and_its_accumulators(all_blocks):
     """Never the whole K and V (2 P units), and never a score matrix (P x L / D units).
 
-    Forward: own q, k, v, dout 4, acc and out 2, two blocks of K and V 4. Backward: own 5, dq, dk, dv 3, two
+    Forward: own q, k, v, dout 4, acc and out 2, two blocks of K and V 4. Backward: own 6, dq, dk, dv 3, two
     blocks of q and dout 4, and dq of a visiting block as it is computed, arrives, and goes on 3.
     """
     for ranks, peak in all_blocks.items():
         slack = 0.6 + 4 * 2**20 / unit(S, ranks)  # statistics of rows, tiles
         assert peak.forward <= (10 + slack) * unit(S, ranks)
-        assert peak.backward <= (15 + slack) * unit(S, ranks)
+        assert peak.backward <= (16 + slack) * unit(S, ranks)
 
 
 @pytest.mark.parametrize("side", ["kv", "q"])
 @pytest.mark.parametrize("way", ["ring", "direct"])
 def test_line_12_holds_for_every_side_and_way(side, way):
-    """A block of K, V and its sums are the larger: 2 units more each for what is computed, arrives, goes on."""
+    """dK and dV of a visiting block are 2 units as they are computed, arrive, and go on."""
     small = 8192
     peak = worst(*everybody_needs_all(small, 8), [3], side=side, way=way)
     slack = 0.6 + 4 * 2**20 / unit(small, 8)
     assert peak.forward <= (13 + slack) * unit(small, 8)
-    assert peak.backward <= (20 + slack) * unit(small, 8)
+    assert peak.backward <= (21 + slack) * unit(small, 8)
 
 
 def test_line_12_the_stand_ins_hide_nothing():

@@ -166,8 +166,13 @@ ROOM = {  # names, then layouts of queries and keys, mask, heads
 }
 
 
-@pytest.mark.parametrize("name", ROOM)
-@pytest.mark.parametrize("wrt", [("q", "k", "v"), ("q",), ("k", "v")], ids="".join)
+EVERYTHING = ("q", "k", "v")
+WANTED = [(name, EVERYTHING) for name in ROOM] + [
+    (name, wrt) for name in ("causal", "window", "few queries") for wrt in (("q",), ("k", "v"))
+]
+
+
+@pytest.mark.parametrize(("name", "wrt"), WANTED)
 def test_traffic_auto_moves_the_fewest_bytes(name, wrt):
     q_layout, k_layout, mask, (H, G) = ROOM[name]
     common = {"k_layout": k_layout, "H": H, "G": G, "wrt": wrt}
@@ -175,7 +180,7 @@ def test_traffic_auto_moves_the_fewest_bytes(name, wrt):
     auto = count(q_layout, mask, **common)
     assert auto.forward.nbytes == min(sent.forward.nbytes for sent in asked.values())
     assert auto.backward.nbytes == min(sent.backward.nbytes for sent in asked.values())
-    if wrt != ("q", "k", "v"):
+    if wrt != EVERYTHING:
         return
     for side in ("kv", "q"):
         best = min(asked[side, way].forward.nbytes for way in ("ring", "direct"))

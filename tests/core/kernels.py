@@ -174,15 +174,19 @@ def same_bits(a: Results, b: Results) -> bool:
 WRT = [("q",), ("k",), ("v",), ("v", "q"), ("q", "k"), ("k", "v")]
 
 
-def check_only_what_is_asked_for(backend: Any) -> None:
-    """The same bits as when all is asked for, nothing more, and no product that is not needed."""
+def check_only_what_is_asked_for(backend: Any) -> int:
+    """The same bits as when all is asked for, nothing more, and no product that is not needed.
+
+    Returns the FLOPs of all calls, as the meters tell them.
+    """
+    total = Meter()
     case = Case(
         Layout.contiguous(length=6, ranks=1),
         Layout.striped(length=12, ranks=2),
         DrawnMask(Call("causal")),
         E=5,
     )
-    values, step = case.values(), case.step(0, Meter())
+    values, step = case.values(), replace(case.step(0, Meter()), meter=total)
     k, v = (values[name][..., ::2, :] for name in "kv")
     q, k, v, dout = (from_numpy(np, x, "float32") for x in (values["q"], k, v, values["dout"]))
     partial = backend.attend(q, k, v, step, None)
@@ -197,3 +201,5 @@ def check_only_what_is_asked_for(backend: Any) -> None:
         needs_ds = bool({"q", "k"} & set(wrt))  # scores and the sums named; dP = dout v^T for dQ and dK alone
         width = 3 + 5 * needs_ds + 3 * ("q" in wrt) + 3 * ("k" in wrt) + 5 * ("v" in wrt)
         assert meter.flops == 2 * meter.scores * width, wrt
+        total.add(tiles=meter.tiles, scores=meter.scores, flops=meter.flops)
+    return total.flops

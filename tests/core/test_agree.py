@@ -116,6 +116,23 @@ def test_the_first_fact_that_differs_is_named_with_both_values() -> None:
     assert {type(e) for e in found} == {ValueError}
 
 
+def test_long_facts_are_compared_to_their_end_but_told_in_short() -> None:
+    """As of a layout of thousands of lengths: megabytes must not go from each rank to each other."""
+    long = "3, " * 100_000
+
+    def call(ring: rc.Ring) -> Any:
+        try:
+            return agreed(ring, lambda: None, lambda _: {"layout": long + str(ring.rank // 2)})
+        finally:
+            assert ring.traffic.control_bytes < 3000
+
+    (text,) = {str(e) for e in errors(3, call)}
+    assert (
+        text.startswith("all ranks must pass the same layout. Rank 0 passed 3, 3, 3, ") and "rank 2" in text
+    )
+    assert len(text) < 1000
+
+
 def test_an_error_goes_before_a_difference() -> None:
     def call(ring: rc.Ring) -> Any:
         def check() -> None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import replace
+from functools import partial
 from typing import Any
 
 import numpy as np
@@ -184,6 +185,24 @@ def test_needed_names_the_ranks_whose_keys_some_query_sees(data: st.DataObject) 
     table = table_of(drawn.visible, q_pos, np.arange(k_layout.length))
     want = [bool(table[..., k_layout.positions(rank)].any()) for rank in range(k_layout.ranks)]
     assert needed(lower(mask, q_pos, k_layout.length), k_layout).tolist() == want
+
+
+def test_needed_of_every_interval_of_every_layout() -> None:
+    """Runs of chunks that go on at the first rank, all the way around, and over ranks that hold nothing."""
+    S = 13
+    kinds = [Layout.contiguous, Layout.zigzag, Layout.striped, partial(Layout.striped, block=3)]
+    every = [kind(length=S, ranks=ranks) for kind in kinds for ranks in (1, 2, 3, 5, 16)]
+    for layout in [*every, Layout.from_lengths([0, 4, 0, 0, 9, 0])]:
+        held = [set(layout.positions(rank).tolist()) for rank in range(layout.ranks)]
+        for a in range(S):
+            for b in range(a + 1, S + 1):
+                seen = lower(rc.keys(a, b) | rc.keys(0, a // 4), np.zeros(1, np.int64), S)
+                visible = set(range(a, b)) | set(range(a // 4))
+                assert needed(seen, layout).tolist() == [bool(visible & mine) for mine in held], (
+                    layout,
+                    a,
+                    b,
+                )
 
 
 def test_lowering_in_pieces_changes_nothing(monkeypatch: pytest.MonkeyPatch) -> None:
