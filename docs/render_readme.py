@@ -19,9 +19,10 @@ def rendered(summary: dict) -> str:
     """The block of the README, from what the demo wrote."""
     (record,) = summary["records"]
     longest = record["longest_repeats"]
-    seconds = summary["timings"]["attention"]
+    seconds = summary["seconds"]["attention"]
+    copies = [("start", "end"), ("partner_start", "partner_end")]
     rows = "\n".join(
-        f"| {r['start']:,}-{r['end']:,} | {r['partner_start']:,}-{r['partner_end']:,} | {r['strand']} | {r['bases']:,} |"
+        "| " + " | ".join(f"{r[a]:,}-{r[b]:,}" for a, b in copies) + f" | {r['strand']} | {r['bases']:,} |"
         for r in longest[:5]
     )
     return f"""
