@@ -13,6 +13,8 @@ from dataclasses import dataclass
 from functools import partial
 from threading import Thread
 
+import numpy as np
+
 from ringcore.errors import PeerTimeout
 from ringcore.protocols import Array, ArraySpec, Backend, Exchange, Recv, Send, Transport, Wire
 from ringcore.schedule import BLOCK, SUM, Message, Tick
@@ -114,7 +116,7 @@ class _Cargo:
         own = journey.own
         if self.last_sent >= 0:
             self.wires[self.rank] = backend.pack(own, self.where)
-            own = backend.unpack(self.wires[self.rank], like)  # the same bits as what the others compute with
+            own = self._unpacked(self.wires[self.rank])  # the same bits as what the others compute with
         self.blocks: dict[int, Arrays] = {self.rank: own}
 
     def pack(self, message: Message) -> Wire:
@@ -127,10 +129,11 @@ class _Cargo:
         return self.backend.blank(specs_of(message.block), self.where)
 
     def take(self, message: Message, wire: Wire) -> None:
-        arrays = self.backend.unpack(wire, self.like)
         if message.what == BLOCK:
-            self.blocks[message.block], self.wires[message.block] = arrays, wire
-        elif message.block == self.rank:
+            self.blocks[message.block], self.wires[message.block] = self._unpacked(wire), wire
+            return
+        arrays = self.backend.unpack(wire, self.like)
+        if message.block == self.rank:
             self.journey.home(arrays)
         else:
             self.sums[message.block] = arrays
@@ -142,6 +145,14 @@ class _Cargo:
             self.sums[block] = self.journey.merge(self.sums[block], contribution)
         else:
             self.sums[block] = contribution
+
+    def _unpacked(self, wire: Wire) -> Arrays:
+        """A block's arrays, read-only where NumPy can say so: their bytes may be on the way to another rank."""
+        arrays = self.backend.unpack(wire, self.like)
+        for x in arrays:
+            if isinstance(x, np.ndarray):
+                x.flags.writeable = False
+        return arrays
 
     def leave(self, hop: int) -> None:
         """A hop is over: no block is computed with twice, and only one's own is sent from home again."""

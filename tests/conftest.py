@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import sys
 from collections.abc import Generator
 
 import pytest
@@ -24,6 +25,14 @@ def pytest_configure(config: pytest.Config) -> None:
 
 def pytest_report_header() -> str:
     return f"ringcore: hypothesis profile {PROFILE}"
+
+
+@pytest.fixture(scope="module", autouse=True)
+def _no_compiled_programs_are_hoarded() -> Generator[None]:
+    """JAX keeps a compiled program for every shape it has met: gigabytes over the whole suite."""
+    yield
+    if "jax" in sys.modules:
+        sys.modules["jax"].clear_caches()
 
 
 # Not scoped to the function: hypothesis rightly complains of a fixture that is not renewed for each example.

@@ -34,7 +34,7 @@ from tests.contract.problems import (
 from tests.libraries import LIBRARIES
 
 S = 21
-SOME_RANKS = {"numpy": range(1, 9), "array-api-strict": (1, 3, 6), "torch": (2, 5, 8)}
+SOME_RANKS = {"numpy": range(1, 9), "array-api-strict": (1, 6), "torch": (3, 8)}
 HIDDEN = {  # masks, and the keys that no query sees under them
     "keys": (DrawnMask(Call("keys", (3, 15))), [0, 1, 2, *range(15, S)]),
     "one key": (DrawnMask(And(Call("causal"), Not(Call("keys", (7, 8))))), [7]),
@@ -93,7 +93,7 @@ def test_line_04_exactly_the_rows_that_see_it(xp):
         kernel = kernels(xp)[problem.seed % len(kernels(xp))]
         check_attention(problem, solve(problem, backend=kernel))
 
-    counted = for_all(xp, problems(xp, poison=True), check, count=100)
+    counted = for_all(xp, problems(xp, poison=True), check, count=80)
     if xp.name == "numpy":
         assert_occurred(counted, ["GQA", "per-row mask", "two layouts", "query that sees no key"])
 

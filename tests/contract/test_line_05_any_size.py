@@ -32,7 +32,7 @@ def test_line_05_any_length_on_any_number_of_ranks(ranks):
 
 @pytest.mark.parametrize("ranks", [11, 13, 16])
 def test_line_05_more_ranks(ranks):
-    for turn, layout in enumerate(layouts_of(29, ranks)):
+    for turn, layout in enumerate(layouts_of(29, ranks)[1:4]):
         side, way = CHOICES[turn % 4]
         problem = Problem(
             xp=np, q_layout=layout, mask=DrawnMask(Call("causal")), heads=(2, 1), side=side, way=way
@@ -42,7 +42,7 @@ def test_line_05_more_ranks(ranks):
 
 @pytest.mark.parametrize("heads", [(28, 7), (8, 2), (40, 8), (9, 3), (5, 1)])
 def test_line_05_any_heads(heads):
-    for ranks in (1, 4, 7):
+    for ranks in (1, 7):
         for turn, layout in enumerate(layouts_of(17, ranks)[:2]):
             side, way = CHOICES[(ranks + turn) % 4]
             problem = Problem(

@@ -103,7 +103,7 @@ def wheel(tmp_path_factory: pytest.TempPathFactory) -> Path:
     source = tmp_path_factory.mktemp("source")
     for name in ("pyproject.toml", "README.md", "LICENSE"):
         shutil.copy(ROOT / name, source)
-    for name in ("ringcore", "backends", "transports", "tests", "benchmarks"):
+    for name in ("ringcore", "backends", "transports", "tests"):
         shutil.copytree(
             ROOT / name, source / name, ignore=shutil.ignore_patterns("__pycache__", "*.egg-info")
         )
