@@ -147,7 +147,7 @@ class _Cargo:
             self.sums[block] = contribution
 
     def _unpacked(self, wire: Wire) -> Arrays:
-        """A block's arrays, read-only where NumPy can say so: their bytes may be on the way to another rank."""
+        """A block's arrays, read-only where NumPy can say so: their bytes may be on their way out."""
         arrays = self.backend.unpack(wire, self.like)
         for x in arrays:
             if isinstance(x, np.ndarray):
