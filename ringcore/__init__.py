@@ -1,5 +1,7 @@
 """Exact attention and feedforward layers over one sequence that is spread over many processes."""
 
+from typing import Any
+
 from ringcore.activation import Activation
 from ringcore.attention import Residuals, attention, attention_backward, attention_vjp
 from ringcore.collectives import reshard
@@ -51,3 +53,11 @@ __all__ = [
     "run_ranks",
     "window",
 ]
+
+
+def __getattr__(name: str) -> Any:
+    if name == "__version__":
+        from importlib.metadata import version
+
+        return version("ringcore")
+    raise AttributeError(f"module 'ringcore' has no attribute {name!r}")

@@ -9,10 +9,12 @@ from __future__ import annotations
 import hashlib
 import json
 from collections.abc import Callable, Mapping
-from typing import TypeVar
+from typing import TYPE_CHECKING, TypeVar
 
 from ringcore.errors import RingError
-from ringcore.protocols import Transport
+
+if TYPE_CHECKING:
+    from ringcore.ring import Ring
 
 _ERRORS: dict[str, type[Exception]] = {kind.__name__: kind for kind in (ValueError, TypeError, RingError)}
 
@@ -22,8 +24,8 @@ T = TypeVar("T")
 
 
 def agree(
-    transport: Transport,
-    timeout: float,
+    call: str,
+    ring: Ring,
     check: Callable[[], T],
     facts: Callable[[T], Mapping[str, str]],
     local: Callable[[T], object] = lambda _: None,
@@ -32,10 +34,10 @@ def agree(
 
     Parameters
     ----------
-    transport : Transport
-        Of the ranks that take part.
-    timeout : float
-        Seconds to wait for the others.
+    call : str
+        What is being called, as in messages: all ranks must call the same.
+    ring : Ring
+        The ranks that take part.
     check : callable
         Validates this rank's arguments; raises ValueError or TypeError for a wrong one.
     facts : callable
@@ -56,18 +58,29 @@ def agree(
         On every rank alike: the error of the lowest rank that failed, or the first difference.
         RingError stands for an error of any other type.
     """
+    transport, timeout = ring.transport, ring.timeout
     error: Exception | None = None
     try:
         checked = check()
-        message: dict[str, object] = {"facts": _shortened(facts(checked)), "local": local(checked)}
+        message: dict[str, object] = {
+            "call": call,
+            "facts": _shortened(facts(checked)),
+            "local": local(checked),
+        }
     except Exception as raised:  # whatever it is, the other ranks must hear of it
         if transport.size == 1:
             raise
-        error, message = raised, {"error": _described(raised)}
+        error, message = raised, {"call": call, "error": _described(raised)}
     if transport.size == 1:
         return checked, [message["local"]]
     gathered = transport.allgather_bytes(json.dumps(message).encode(), timeout)
     reports = [json.loads(report) for report in gathered]
+    for rank, report in enumerate(reports):
+        if report["call"] != reports[0]["call"]:
+            raise ValueError(
+                f"all ranks must make the same call. Rank 0 made {reports[0]['call']}, rank {rank} "
+                f"{report['call']}. Look for a call that depends on the rank."
+            )
     for rank, report in enumerate(reports):
         if "error" in report:
             kind, text = report["error"]

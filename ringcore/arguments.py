@@ -35,6 +35,11 @@ def check_arrays(q: Array, k: Array, v: Array) -> None:
             f"q, k and v must be arrays of one library that follows the array API standard. Got {kinds}. "
             "Convert them first, for instance with numpy.asarray."
         )
+    if any(getattr(x, "requires_grad", False) for x in (q, k, v)):
+        raise TypeError(
+            "q, k and v must not require gradients: no framework can follow them from rank to rank. "
+            "Got requires_grad=True. Pass x.detach() and use the gradients of ringcore.attention_vjp."
+        )
     if any(isinstance(x, np.ma.MaskedArray) for x in (q, k, v)):
         raise TypeError("q, k and v must not be NumPy masked arrays: hide keys with mask=. Got one.")
     dtypes = [dtype_name(x.dtype) for x in (q, k, v)]
@@ -87,7 +92,8 @@ def check_layout(name: str, layout: Layout | None, length: int, ring: Ring, keys
         raise TypeError(f"{name} must be a ringcore.Layout. Got {type(layout).__name__}.")
     if layout.ranks != ring.size:
         raise ValueError(
-            f"{name} must be for the ranks of the ring. Expected {ring.size} ranks, got {layout!r}."
+            f"{name} must be for the ranks of the ring. Expected {ring.size}, got {layout!r}. "
+            "Pass ring=, or make the layout with ranks=ring.size."
         )
     expected = layout.count(ring.rank)
     if expected != length:
@@ -104,10 +110,9 @@ def check_layout(name: str, layout: Layout | None, length: int, ring: Ring, keys
 def check_mask(mask: Mask, q: Array) -> None:
     """A mask whose rows fit batch and heads of the canonical q."""
     if not isinstance(mask, Mask):
-        raise TypeError(
-            f"mask must be a ringcore mask. Got {type(mask).__name__}. "
-            "Wrap a boolean array with ringcore.dense(array)."
-        )
+        called, wrapped = "Call it: ringcore.causal().", "Wrap a boolean array with ringcore.dense(array)."
+        cure = called if callable(mask) else wrapped
+        raise TypeError(f"mask must be a ringcore mask. Got {type(mask).__name__}. {cure}")
     if not of_one_library(q, *mask.arrays):
         kinds = ", ".join(type(x).__module__ for x in (q, *mask.arrays))
         raise TypeError(
@@ -138,12 +143,18 @@ def check_helpers(meter: Any, backend: Any) -> None:
         )
 
 
-def finite(name: str, value: Any) -> float:
-    """``value`` as a float."""
+def finite(name: str, value: Any, dtype: str) -> float:
+    """``value`` as a float that the dtype can hold."""
     try:
         number = float(value)
-    except (TypeError, ValueError):
+    except (TypeError, ValueError, OverflowError):
         number = math.nan
     if isinstance(value, (bool, str)) or not math.isfinite(number):
         raise ValueError(f"{name} must be a finite number. Got {value!r}.")
+    limits = np.finfo(dtype)
+    if number and not float(limits.tiny) <= abs(number) <= float(limits.max):
+        raise ValueError(
+            f"{name} must be 0 or within the range of {dtype}, the accumulation dtype. Got {value!r}. "
+            "Scale q instead."
+        )
     return number

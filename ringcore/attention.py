@@ -17,7 +17,7 @@ from ringcore.mask import Mask
 from ringcore.meter import Meter
 from ringcore.partial import finish
 from ringcore.passes import backward, forward
-from ringcore.problem import Options, Problem, prepare
+from ringcore.problem import Options, Problem, prepare, ring_of
 from ringcore.protocols import Array, Backend, Stats
 from ringcore.ring import Ring
 
@@ -66,7 +66,7 @@ def attention(
     q : array, shape (\\*B, H, L_q, D) or (L_q, D)
         This rank's queries: float64, float32, float16 or bfloat16.
     k : array, shape (\\*B, G, L_k, D) or (L_k, D)
-        This rank's keys; H is a multiple of G (GQA, MQA).
+        This rank's keys; H is a multiple of G (GQA, MQA), and query head h sees key head h // (H / G).
     v : array, shape (\\*B, G, L_k, E) or (L_k, E)
         This rank's values. q, k and v share one library and dtype.
     ring : Ring, optional
@@ -280,8 +280,9 @@ def _quietly(function: Callable[..., T]) -> Callable[..., T]:
 @_quietly
 def _forward(q: Array, k: Array, v: Array, options: Options, keep: bool) -> tuple[Array, Array, Residuals]:
     """Output, lse and residuals, which may share the output's memory unless ``keep``."""
-    problem = prepare(q, k, v, options)
-    partial = forward(problem)
+    with ring_of(options).exclusive("attention"):
+        problem = prepare("attention", q, k, v, options)
+        partial = forward(problem)
     xp = array_namespace(problem.q)
     out, lse = finish(xp, partial)
     row = problem.restored_row
@@ -302,25 +303,26 @@ def _backward(
     wrt: Sequence[str],
     options: Options,
 ) -> tuple[Array, ...]:
-    problem = prepare(q, k, v, options)
-    names, _ = agree(
-        problem.ring.transport,
-        problem.ring.timeout,
-        lambda: _check_cotangents(problem, out, stats, dout, dlse, wrt),
-        lambda names: {"wrt": str(names), "dlse": "None" if dlse is None else "an array"},
-    )
-    xp = array_namespace(problem.q)
-    dtype = accumulation_dtype(xp, problem.q.dtype)
+    with ring_of(options).exclusive("attention_backward"):
+        problem = prepare("attention_backward", q, k, v, options)
+        names, _ = agree(
+            "attention_backward",
+            problem.ring,
+            lambda: _check_cotangents(problem, out, stats, dout, dlse, wrt),
+            lambda names: {"wrt": str(names), "dlse": "None" if dlse is None else "an array"},
+        )
+        xp = array_namespace(problem.q)
+        dtype = accumulation_dtype(xp, problem.q.dtype)
 
-    def rows(x: Array) -> Array:
-        return xp.astype(x[None, ...] if problem.two_d else x, dtype, copy=False)
+        def rows(x: Array) -> Array:
+            return xp.astype(x[None, ...] if problem.two_d else x, dtype, copy=False)
 
-    dout = problem.canonical(dout)
-    delta = xp.sum(xp.astype(dout, dtype, copy=False) * rows(out), axis=-1)
-    if dlse is not None:
-        delta = delta - rows(dlse)
-    grads = backward(problem, rows(out), Stats(rows(stats[0]), rows(stats[1])), dout, delta, names)
-    return tuple(problem.restored(xp.astype(grads[name], problem.q.dtype, copy=False)) for name in names)
+        dout = problem.canonical(dout)
+        delta = xp.sum(xp.astype(dout, dtype, copy=False) * rows(out), axis=-1)
+        if dlse is not None:
+            delta = delta - rows(dlse)
+        grads = backward(problem, rows(out), Stats(rows(stats[0]), rows(stats[1])), dout, delta, names)
+        return tuple(problem.restored(xp.astype(grads[name], problem.q.dtype, copy=False)) for name in names)
 
 
 def _check_cotangents(

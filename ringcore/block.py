@@ -12,10 +12,12 @@ from __future__ import annotations
 import math
 from collections.abc import Sequence
 from dataclasses import dataclass
+from typing import Any
 
 from array_api_compat import array_namespace, device
 
 from ringcore import wire
+from ringcore.compensated import add
 from ringcore.dtypes import accumulation_dtype
 from ringcore.guard import all_finite, masked_product
 from ringcore.partial import Partial, finite_reference, identity
@@ -36,6 +38,9 @@ class GenericBackend:
 
     tile: tuple[int, int] = (256, 256)
     name: str = "generic"
+
+    def __post_init__(self) -> None:
+        check_tile(self.tile)
 
     def attend(self, q: Array, k: Array, v: Array, step: Step, into: Partial | None) -> Partial:
         """See `ringcore.protocols.Backend.attend`."""
@@ -70,6 +75,12 @@ class GenericBackend:
         return tuple(wire.from_host(x, like) for x in wire.unpack(wire_))
 
 
+def check_tile(tile: Any) -> None:
+    """Raise ValueError unless it is (rows, columns), both at least 1."""
+    if len(tile) != 2 or any(not isinstance(n, int) or n < 1 for n in tile):
+        raise ValueError(f"tile must be (rows, columns), two integers >= 1. Got {tile!r}.")
+
+
 def attend(q: Array, k: Array, v: Array, step: Step, into: Partial | None, tile: tuple[int, int]) -> Partial:
     """Merge attention of q (\\*B, H, L_q, D) over k (\\*B, G, L_k, D), v (\\*B, G, L_k, E) into a partial."""
     xp = array_namespace(q, k, v)
@@ -83,6 +94,7 @@ def attend(q: Array, k: Array, v: Array, step: Step, into: Partial | None, tile:
         q1 = min(q0 + tile[0], q.shape[-2])
         qt, acc = (heads.stack(xp, xp.astype(x[..., q0:q1, :], dtype, copy=False)) for x in (q, into.acc))
         m, l = (heads.stack(xp, x[..., q0:q1, None])[..., 0] for x in (into.m, into.l))  # noqa: E741
+        acc_lost, l_lost = xp.zeros_like(acc), xp.zeros_like(l)
         for k0, k1, kind in step.tiles(q0, q1, tile[1]):
             kt, vt = (xp.astype(x[..., k0:k1, :], dtype, copy=False) for x in (k, v))
             s = matmul(qt, xp.matrix_transpose(kt)) * step.scale
@@ -94,8 +106,9 @@ def attend(q: Array, k: Array, v: Array, step: Step, into: Partial | None, tile:
             reference = finite_reference(xp, new_m)
             p = xp.exp(s - reference[..., None])
             rescale = xp.exp(m - reference)
-            l = l * rescale + xp.sum(p, axis=-1)  # noqa: E741
-            acc = acc * rescale[..., None] + masked_product(xp, p, vt, seen, finite_v)
+            l, l_lost = add(l * rescale, l_lost * rescale, xp.sum(p, axis=-1))  # noqa: E741
+            acc, acc_lost = (x * rescale[..., None] for x in (acc, acc_lost))
+            acc, acc_lost = add(acc, acc_lost, masked_product(xp, p, vt, seen, finite_v))
             m = new_m
             _count(step, heads, q1 - q0, k1 - k0, q.shape[-1] + v.shape[-1])
         tile_of_all = (acc, m[..., None], l[..., None])
@@ -133,12 +146,13 @@ def attend_backward(
     if "q" in wrt:
         sizes = [min(tile[0], q.shape[-2] - q0) for q0 in starts]
         grads["q"] = [_zeros(xp, (*q.shape[:-2], n, q.shape[-1]), dtype, q) for n in sizes]
+    dq_lost = [xp.zeros_like(x) for x in grads.get("q", [])]
     width = products_width(wrt, q.shape[-1], v.shape[-1])
     columns = _ColumnTiles(step, starts, tile, q.shape[-2])
     for k0 in range(0, k.shape[-2], tile[1]):
         k1 = min(k0 + tile[1], k.shape[-2])
         kt, vt = (xp.astype(x[..., k0:k1, :], dtype, copy=False) for x in (k, v))
-        dk, dv = xp.zeros_like(kt), xp.zeros_like(vt)
+        dk, dk_lost, dv, dv_lost = (xp.zeros_like(x) for x in (kt, kt, vt, vt))
         for i, q0, q1, kind in columns.of(k0):
             qt, dout_tile = (
                 xp.astype(heads.stack(xp, x[..., q0:q1, :]), dtype, copy=False) for x in (q, dout)
@@ -151,16 +165,17 @@ def attend_backward(
                 seen_t = xp.matrix_transpose(seen)
                 p = xp.where(seen, p, xp.zeros_like(p))
             if "v" in wrt:
-                dv = dv + masked_product(xp, xp.matrix_transpose(p), dout_tile, seen_t, finite_dout)
+                part = masked_product(xp, xp.matrix_transpose(p), dout_tile, seen_t, finite_dout)
+                dv, dv_lost = add(dv, dv_lost, part)
             if "q" in wrt or "k" in wrt:
                 ds = p * (matmul(dout_tile, xp.matrix_transpose(vt)) - d)
                 ds = ds if seen is None else xp.where(seen, ds, xp.zeros_like(ds))
             if "q" in wrt:
                 part = masked_product(xp, ds, kt, seen, finite_k) * step.scale
-                grads["q"][i] = grads["q"][i] + heads.unstack(xp, part)
+                grads["q"][i], dq_lost[i] = add(grads["q"][i], dq_lost[i], heads.unstack(xp, part))
             if "k" in wrt:
                 part = masked_product(xp, xp.matrix_transpose(ds), qt, seen_t, finite_q)
-                dk = dk + part * step.scale
+                dk, dk_lost = add(dk, dk_lost, part * step.scale)
             _count(step, heads, q1 - q0, k1 - k0, width)
         for name, part in (("k", dk), ("v", dv)):
             if name in wrt:

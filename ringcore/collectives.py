@@ -9,8 +9,9 @@ from __future__ import annotations
 
 import math
 import operator
-from collections.abc import Sequence
-from typing import TYPE_CHECKING, Any, cast
+from collections.abc import Callable, Sequence
+from functools import wraps
+from typing import TYPE_CHECKING, Any, TypeVar, cast
 
 import numpy as np
 from array_api_compat import array_namespace, device
@@ -26,7 +27,21 @@ from ringcore.swap import TAG, check_array, copy_of, empty_of, select, spec_of, 
 if TYPE_CHECKING:
     from ringcore.ring import Ring
 
+F = TypeVar("F", bound=Callable[..., Any])
 
+
+def _exclusive(function: F) -> F:
+    """One thread at a time on a ring, and no warning or exception of NumPy's on some ranks only."""
+
+    @wraps(function)
+    def wrapped(x: Any, ring: Ring, *args: Any, **kwargs: Any) -> Any:
+        with ring.exclusive(function.__name__), np.errstate(all="ignore"):
+            return function(x, ring, *args, **kwargs)
+
+    return cast(F, wrapped)
+
+
+@_exclusive
 def scatter(x: Array | None, ring: Ring, layout: Layout, root: int = 0, axis: int = -2) -> Array:
     """Give every rank its shard of an array that one rank has.
 
@@ -66,7 +81,7 @@ def scatter(x: Array | None, ring: Ring, layout: Layout, root: int = 0, axis: in
     ...     x = np.arange(6) if ring.rank == 0 else None
     ...     return scatter(x, ring, layout, axis=0).tolist()
     >>> rc.run_ranks(2, fn)
-    [[0, 1, 5], [2, 3, 4]]
+    [[0, 4, 5], [1, 2, 3]]
     """
     transport, timeout = ring.transport, ring.timeout
 
@@ -82,8 +97,8 @@ def scatter(x: Array | None, ring: Ring, layout: Layout, root: int = 0, axis: in
         return [front, list(x.shape), array_namespace(x).__name__, dtype_name(x.dtype)]
 
     _, headers = agree(
-        transport,
-        timeout,
+        "scatter",
+        ring,
         check,
         lambda _: {"root": str(int(root)), "axis": str(int(axis)), "layout": repr(layout)},
         lambda header: header,
@@ -112,6 +127,7 @@ def scatter(x: Array | None, ring: Ring, layout: Layout, root: int = 0, axis: in
     return own
 
 
+@_exclusive
 def gather(x: Array, ring: Ring, layout: Layout, root: int = 0, axis: int = -2) -> Array | None:
     """Join all ranks' shards on one rank; the inverse of `scatter`.
 
@@ -153,8 +169,8 @@ def gather(x: Array, ring: Ring, layout: Layout, root: int = 0, axis: int = -2) 
         return _check_length("x", x, axis, layout.count(ring.rank), layout)
 
     front, _ = agree(
-        ring.transport,
-        ring.timeout,
+        "gather",
+        ring,
         check,
         lambda front: {"root": str(int(root)), "layout": repr(layout), **_facts(x, front)},
     )
@@ -167,6 +183,7 @@ def gather(x: Array, ring: Ring, layout: Layout, root: int = 0, axis: int = -2) 
     return layout.unshard([got[rank] for rank in range(ring.size)], axis=front)
 
 
+@_exclusive
 def reshard(x: Array, ring: Ring, old: Layout, new: Layout, axis: int = -2) -> Array:
     """Change the layout of a sharded array.
 
@@ -201,7 +218,7 @@ def reshard(x: Array, ring: Ring, old: Layout, new: Layout, axis: int = -2) -> A
     >>> import ringcore as rc
     >>> old, new = rc.Layout.contiguous(length=6, ranks=2), rc.Layout.zigzag(length=6, ranks=2)
     >>> rc.run_ranks(2, lambda ring: reshard(old.positions(ring.rank), ring, old, new, axis=0))
-    [array([0, 1, 5]), array([2, 3, 4])]
+    [array([0, 4, 5]), array([1, 2, 3])]
     """
 
     def check() -> int:
@@ -215,8 +232,8 @@ def reshard(x: Array, ring: Ring, old: Layout, new: Layout, axis: int = -2) -> A
         return _check_length("x", x, axis, old.count(ring.rank), old)
 
     front, _ = agree(
-        ring.transport,
-        ring.timeout,
+        "reshard",
+        ring,
         check,
         lambda front: {"old layout": repr(old), "new layout": repr(new), **_facts(x, front)},
     )
@@ -235,6 +252,7 @@ def reshard(x: Array, ring: Ring, old: Layout, new: Layout, axis: int = -2) -> A
     return select(joined, np.argsort(np.concatenate(list(coming.values()))), front)
 
 
+@_exclusive
 def allreduce(x: Array, ring: Ring) -> Array:
     """Sum the arrays of all ranks; every rank gets the same bits.
 
@@ -274,7 +292,7 @@ def allreduce(x: Array, ring: Ring) -> Array:
             raise TypeError("x must hold numbers to be summed. Got dtype bool. Convert it, say to int32.")
 
     facts = lambda _: {"shape": str(tuple(x.shape)), "dtype": dtype_name(x.dtype)}  # noqa: E731
-    agree(ring.transport, ring.timeout, check, facts)
+    agree("allreduce", ring, check, facts)
     xp, rank, ranks = array_namespace(x), ring.rank, range(ring.size)
     size = math.prod(x.shape)
     if ring.size == 1 or size == 0:
@@ -294,6 +312,7 @@ def allreduce(x: Array, ring: Ring) -> Array:
     return xp.reshape(xp.concat([sums[r] for r in ranks]), x.shape)
 
 
+@_exclusive
 def alltoall(arrays: Sequence[Array], ring: Ring) -> list[Array]:
     """Send one array to each rank, and get one from each.
 
@@ -338,8 +357,8 @@ def alltoall(arrays: Sequence[Array], ring: Ring) -> list[Array]:
         return array_namespace(*arrays)
 
     xp, headers = agree(
-        ring.transport,
-        ring.timeout,
+        "alltoall",
+        ring,
         check,
         lambda xp: {"array library": xp.__name__},
         lambda _: [[list(x.shape), dtype_name(x.dtype)] for x in arrays],

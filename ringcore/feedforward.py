@@ -134,14 +134,14 @@ def feedforward_vjp(
     def check() -> _Call:
         return _prepare(layer, x, activation, chunk, seq_axis)
 
-    call = check() if ring is None else agree(ring.transport, ring.timeout, check, _facts)[0]
+    call = check() if ring is None else agree("feedforward_vjp", ring, check, _facts)[0]
     y = _forward(call)
 
     def pullback(dy: Array) -> tuple[FeedForward, Array]:
         if ring is None:
             call.check_cotangent(dy)
         else:
-            agree(ring.transport, ring.timeout, lambda: call.check_cotangent(dy), lambda _: {})
+            agree("feedforward_vjp's pullback", ring, lambda: call.check_cotangent(dy), lambda _: {})
         sums, dx = _backward(call, dy)
         if ring is not None:
             sums = {name: ring.allreduce(total) for name, total in sums.items()}

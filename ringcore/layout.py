@@ -49,11 +49,11 @@ class Layout:
     >>> layout
     Layout.zigzag(length=10, ranks=2)
     >>> layout.positions(0), layout.positions(1)
-    (array([0, 1, 2, 8, 9]), array([3, 4, 5, 6, 7]))
+    (array([0, 1, 7, 8, 9]), array([2, 3, 4, 5, 6]))
     >>> print(layout.describe())
     Layout.zigzag(length=10, ranks=2)
-    rank 0 holds 5: [0, 3) [8, 10)
-    rank 1 holds 5: [3, 8)
+    rank 0 holds 5: [0, 2) [7, 10)
+    rank 1 holds 5: [2, 7)
     """
 
     kind: str
@@ -91,7 +91,7 @@ class Layout:
     def zigzag(cls, *, length: int, ranks: int) -> Layout:
         """Of 2P chunks rank r holds chunks r and 2P-1-r, which balances causal attention.
 
-        The first S % 2P chunks are one longer. Causal work of the busiest rank is at most 1 + 2P/S
+        The last S % 2P chunks are one longer. Causal work of the busiest rank is at most 1 + 2P/S
         times the mean if S >= 2P.
         """
         return cls("zigzag", length, ranks)
@@ -263,6 +263,10 @@ class Layout:
             stops = xp.asarray(self._starts[1:], dtype=p.dtype, **_device(p))
             return _cast(xp, xp.searchsorted(stops, p, side="right"), p.dtype)
         short, longer = divmod(self.length, self.ranks * (2 if self.kind == "zigzag" else 1))
+        if self.kind == "zigzag":  # the longer chunks are the last ones
+            count = 2 * self.ranks - longer
+            edge = count * short
+            return xp.where(p < edge, p // max(short, 1), count + (p - edge) // (short + 1))
         edge = longer * (short + 1)  # first position of the shorter chunks
         return xp.where(p < edge, p // (short + 1), longer + (p - edge) // max(short, 1))
 
@@ -376,7 +380,8 @@ class Layout:
             table = xp.asarray(self._starts, dtype=chunk.dtype, **_device(chunk))
             return xp.reshape(xp.take(table, xp.reshape(chunk, (-1,))), chunk.shape)
         short, longer = divmod(self.length, self.ranks * (2 if self.kind == "zigzag" else 1))
-        extra = min(chunk, longer) if isinstance(chunk, int) else xp.clip(chunk, 0, longer)
+        number = chunk - (2 * self.ranks - longer) if self.kind == "zigzag" else chunk
+        extra = min(max(number, 0), longer) if isinstance(number, int) else xp.clip(number, 0, longer)
         return chunk * short + extra
 
     @cached_property
@@ -391,10 +396,15 @@ def _whole(name: str, value: Any, least: int | None) -> int:
             raise TypeError
         whole = operator.index(value)
     except TypeError:
-        raise TypeError(f"{name} must be an integer. Got {value!r}. Convert it with int().") from None
+        raise TypeError(f"{name} must be an integer. Got {_short(value)}. Convert it with int().") from None
     if least is not None and whole < least:
         raise ValueError(f"{name} must be at least {least}. Got {whole}. Give a number that is not smaller.")
     return whole
+
+
+def _short(value: Any) -> str:
+    shape = getattr(value, "shape", None)
+    return f"{value!r:.60}" if not shape else f"an array of shape {tuple(shape)}"
 
 
 def _cast(xp: Any, x: Array, dtype: Any) -> Array:

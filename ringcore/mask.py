@@ -86,6 +86,17 @@ class Mask:
     def __or__(self, other: Mask) -> Mask:
         return _Or(_intervals_only(self, "|"), _intervals_only(_as_mask(other, "|"), "|"))
 
+    __array_ufunc__ = None  # so that `array & mask` asks the mask
+
+    def __rand__(self, other: object) -> Mask:
+        return _as_mask(other, "&")
+
+    def __ror__(self, other: object) -> Mask:
+        return _as_mask(other, "|")
+
+    def __bool__(self) -> bool:
+        raise TypeError("a mask is neither true nor false. Combine masks by &, | and ~, not by and, or, not.")
+
     def __invert__(self) -> Mask:
         return _Not(_intervals_only(self, "~"))
 

@@ -89,11 +89,11 @@ def backward(
     at_home: Grads = {}
 
     def add(a: Arrays, b: Arrays) -> Arrays:
-        return tuple(x + y for x, y in zip(a, b, strict=True))
+        return tuple(_sum(x, y) for x, y in zip(a, b, strict=True))
 
     def home(arrays: Arrays) -> None:
         for name, x in zip(follow, arrays, strict=True):
-            at_home[name] = at_home[name] + x if name in at_home else x
+            at_home[name] = _sum(at_home[name], x) if name in at_home else x
 
     def compute(owner: int, block: Arrays) -> Arrays | None:
         into = {name: at_home[name] for name in stay if name in at_home}
@@ -116,6 +116,14 @@ def backward(
             x = inputs[name]
             at_home[name] = xp.zeros(x.shape, dtype=accumulation_dtype(xp, x.dtype), device=device(x))
     return at_home
+
+
+def _sum(total: Array, x: Array) -> Array:
+    """``total + x``, in place where NumPy can: both are this pass's own, and a third would be a shard more."""
+    if isinstance(total, np.ndarray) and total.flags.writeable:
+        total += x
+        return total
+    return total + x
 
 
 def _travel(

@@ -330,6 +330,8 @@ def _lengths(name: str, values: object) -> np.ndarray:
         raise TypeError(f"{name} must be integers. Got {array.dtype} {values!r:.60}.")
     if array.size and array.min() < 0:
         raise ValueError(f"{name} must be >= 0. Got {int(array.min())}.")
+    if array.size and array.astype(float).sum(axis=-1).max() >= 2**63:  # they would wrap around
+        raise ValueError(f"{name} must be positions of a sequence. Got {int(array.max())}.")
     array = array.astype(np.int64)  # a copy: the mask must not change when the caller's array does
     array.setflags(write=False)
     return array

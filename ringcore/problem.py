@@ -19,7 +19,7 @@ from ringcore.arguments import (
     check_shapes,
     finite,
 )
-from ringcore.dtypes import dtype_name
+from ringcore.dtypes import accumulation_name, dtype_name
 from ringcore.intervals import Intervals
 from ringcore.layout import Layout
 from ringcore.mask import Mask
@@ -101,7 +101,18 @@ class Problem:
         return local_step(seen, positions, self.k_layout, k_rank, self.scale, self.mask.arrays, self.meter)
 
 
-def prepare(q: Array, k: Array, v: Array, options: Options) -> Problem:
+def ring_of(options: Options) -> Ring:
+    """The ring of a call; one rank if none is given."""
+    ring = Ring() if options.ring is None else options.ring
+    if not isinstance(ring, Ring):
+        raise TypeError(
+            f"ring must be a ringcore.Ring. Got {type(ring).__name__}. Wrap a communicator, rc.Ring(comm), or run on "
+            "threads: rc.run_ranks(4, fn) calls fn(ring) on each rank."
+        )
+    return ring
+
+
+def prepare(call: str, q: Array, k: Array, v: Array, options: Options) -> Problem:
     """Validate a call on every rank and agree on it. Collective.
 
     Raises
@@ -109,14 +120,10 @@ def prepare(q: Array, k: Array, v: Array, options: Options) -> Problem:
     TypeError, ValueError
         The same on every rank, before any data moves.
     """
-    ring = Ring() if options.ring is None else options.ring
-    if not isinstance(ring, Ring):
-        raise TypeError(
-            f"ring must be a ringcore.Ring. Got {type(ring).__name__}. Wrap a communicator: rc.Ring(comm)."
-        )
+    ring = ring_of(options)
     draft, lengths = agree(
-        ring.transport,
-        ring.timeout,
+        call,
+        ring,
         lambda: _validate(q, k, v, ring, options),
         lambda problem: _facts(problem, options),
         lambda problem: [problem.q.shape[-2], problem.k.shape[-2]],
@@ -124,7 +131,7 @@ def prepare(q: Array, k: Array, v: Array, options: Options) -> Problem:
     q_layout, k_layout = _layouts(options, lengths)  # type: ignore[arg-type]
     needs = np.zeros((ring.size, ring.size), bool)
     problem = replace(draft, q_layout=q_layout, k_layout=k_layout, needs=needs)
-    _, rows = agree(ring.transport, ring.timeout, lambda: _needs_row(problem), lambda _: {}, _to_hex)
+    _, rows = agree(call, ring, lambda: _needs_row(problem), lambda _: {}, _to_hex)
     problem.needs[...] = [_from_hex(row, ring.size) for row in rows]
     return problem
 
@@ -164,7 +171,8 @@ def _validate(q: Array, k: Array, v: Array, ring: Ring, options: Options) -> Pro
     check_layout("layout", options.layout, q.shape[-2], ring, False)
     k_layout = options.layout if options.k_layout is None else options.k_layout
     check_layout("k_layout", k_layout, k.shape[-2], ring, keys_follow=options.k_layout is None)
-    scale = default_scale(q.shape[-1]) if options.scale is None else finite("scale", options.scale)
+    scale = default_scale(q.shape[-1]) if options.scale is None else options.scale
+    scale = finite("scale", scale, accumulation_name(q.dtype))
     mask = full() if options.mask is None else options.mask
     check_mask(mask, q)
     check_helpers(options.meter, options.backend)

@@ -2,10 +2,15 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+import operator
+import threading
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from typing import Any, TypeVar
 
 from ringcore import collectives, registry
+from ringcore.agree import agree
+from ringcore.errors import RingError
 from ringcore.layout import Layout
 from ringcore.protocols import Array, Traffic, Transport
 
@@ -51,6 +56,7 @@ class Ring:
             raise ValueError(f"timeout must be a positive number of seconds. Got {timeout!r}.")
         self.transport: Transport = registry.transport_of(comm)
         self.timeout = float(timeout)
+        self._in_use = threading.RLock()
 
     @property
     def rank(self) -> int:
@@ -66,6 +72,25 @@ class Ring:
     def traffic(self) -> Traffic:
         """Messages and bytes that this rank has sent so far, counted in the transport."""
         return self.transport.traffic
+
+    @contextmanager
+    def exclusive(self, call: str) -> Iterator[None]:
+        """Refuse a second thread while one makes a collective call: their messages would mix.
+
+        Raises
+        ------
+        RingError
+            If another thread is inside a call on this ring.
+        """
+        if not self._in_use.acquire(blocking=False):
+            raise RingError(
+                f"one thread at a time may use a ring. Got {call} on rank {self.rank} while another thread "
+                "is inside a call. Give each thread a ring of its own: ring.split(color=0)."
+            )
+        try:
+            yield
+        finally:
+            self._in_use.release()
 
     def __repr__(self) -> str:
         return f"Ring(rank={self.rank}, size={self.size})"
@@ -93,7 +118,16 @@ class Ring:
 
     def split(self, color: int, key: int = 0) -> Ring:
         """The ring of the ranks that gave the same color, ordered by key, then rank. Collective."""
-        return Ring(self.transport.split(color, key, self.timeout), timeout=self.timeout)
+
+        def check() -> tuple[int, int]:
+            numbers = operator.index(color), operator.index(key)
+            if any(abs(n) >= 2**31 for n in numbers):
+                raise ValueError(f"color and key must be less than 2**31. Got {color} and {key}.")
+            return numbers
+
+        with self.exclusive("split"):
+            numbers, _ = agree("split", self, check, lambda _: {})
+            return Ring(self.transport.split(*numbers, self.timeout), timeout=self.timeout)
 
 
 def run_ranks(ranks: int, fn: Callable[..., T], *args: Any, timeout: float = 600.0) -> list[T]:

@@ -6,6 +6,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 
 from ringcore import wire
+from ringcore.block import check_tile
 from ringcore.partial import Partial
 from ringcore.protocols import Array, ArraySpec, Grads, Stats, Wire
 from ringcore.step import Step
@@ -27,6 +28,9 @@ class NumpyBackend:
 
     tile: tuple[int, int] = (512, 512)
     name: str = "numpy"
+
+    def __post_init__(self) -> None:
+        check_tile(self.tile)
 
     def attend(self, q: Array, k: Array, v: Array, step: Step, into: Partial | None) -> Partial:
         """Merge attention over one key shard into a partial, which is written to."""

@@ -21,7 +21,7 @@ from ringcore.dtypes import accumulation_dtype
 from ringcore.guard import all_finite, masked_product
 from ringcore.protocols import Grads, Stats
 from ringcore.step import Kind, Step
-from ringcore_numpy.forward import scaled_rows, visible
+from ringcore_numpy.forward import add_in_place, scaled_rows, visible
 from ringcore_numpy.pool import cores
 
 Array = npt.NDArray[np.floating]
@@ -115,7 +115,10 @@ def _share(head: _Head, q_starts: range, k_starts: range) -> None:
     dtype = rows.m.dtype
     L_q, L_k = rows.q.shape[1], head.k.shape[0]
     scratch = np.empty((2, min(head.tile[0], L_q) * min(head.tile[1], L_k)), dtype)
-    scale, wanted, tiles, scores = dtype.type(step.scale), set(k_starts), 0, 0
+    scale, tiles, scores = dtype.type(step.scale), 0, 0
+    lost = {
+        k0: {n: np.zeros_like(grads[n][k0 : k0 + head.tile[1]]) for n in grads if n != "q"} for k0 in k_starts
+    }
     for r in range(rows.q.shape[0]):
         one = step.only((), slice(r, r + 1))
         for q0 in q_starts:
@@ -123,8 +126,9 @@ def _share(head: _Head, q_starts: range, k_starts: range) -> None:
             scaled, factor = scaled_rows(rows.q[r, q0:q1], step.scale, dtype)
             dout = rows.dout[r, q0:q1].astype(dtype, copy=False)
             m, inverse, delta = (x[r, q0:q1, None] for x in (rows.m, rows.inverse, rows.delta))
+            dq_lost = np.zeros(scaled.shape, dtype)
             for k0, k1, kind in one.tiles(q0, q1, head.tile[1]):
-                if k0 not in wanted:
+                if k0 not in lost:
                     continue
                 kt, vt = (x[k0:k1].astype(dtype, copy=False) for x in (head.k, head.v))
                 p, ds = (x[: (q1 - q0) * (k1 - k0)].reshape(q1 - q0, k1 - k0) for x in scratch)
@@ -140,7 +144,8 @@ def _share(head: _Head, q_starts: range, k_starts: range) -> None:
                     seen_t, hidden = seen.T, ~seen
                     np.copyto(p, 0, where=hidden)
                 if "v" in grads:
-                    grads["v"][k0:k1] += masked_product(np, p.T, dout, seen_t, finite.dout)
+                    term = masked_product(np, p.T, dout, seen_t, finite.dout)
+                    add_in_place(grads["v"][k0:k1], lost[k0]["v"], term)
                 if "q" in grads or "k" in grads:
                     np.matmul(dout, vt.T, out=ds)
                     ds -= delta
@@ -148,9 +153,11 @@ def _share(head: _Head, q_starts: range, k_starts: range) -> None:
                     if hidden is not None:
                         np.copyto(ds, 0, where=hidden)
                 if "q" in grads:
-                    grads["q"][r, q0:q1] += scale * masked_product(np, ds, kt, seen, finite.k)
+                    term = scale * masked_product(np, ds, kt, seen, finite.k)
+                    add_in_place(grads["q"][r, q0:q1], dq_lost, term)
                 if "k" in grads:
-                    grads["k"][k0:k1] += factor * masked_product(np, ds.T, scaled, seen_t, finite.q)
+                    term = factor * masked_product(np, ds.T, scaled, seen_t, finite.q)
+                    add_in_place(grads["k"][k0:k1], lost[k0]["k"], term)
                 tiles, scores = tiles + 1, scores + p.size
     width = products_width(tuple(grads), head.k.shape[-1], head.v.shape[-1])
     step.meter.add(tiles=tiles, scores=scores, flops=2 * scores * width)

@@ -47,6 +47,7 @@ def _query_tile(
     scaled, factor = scaled_rows(q[q0:q1], step.scale, dtype)
     width = min(tile[1], k.shape[0])
     scratch, product, ones = np.empty((q1 - q0) * width, dtype), np.empty_like(acc), np.ones(width, dtype)
+    acc_lost, l_lost = np.zeros_like(acc), np.zeros_like(l)
     tiles = scores = 0
     for k0, k1, kind in step.tiles(q0, q1, tile[1]):
         kt, vt = (x[k0:k1].astype(dtype, copy=False) for x in (k, v))
@@ -64,16 +65,28 @@ def _query_tile(
         np.exp(s, out=s)
         if not np.array_equal(new_m, m):
             rescale = np.exp(m - reference)
-            l *= rescale  # noqa: E741
-            acc *= rescale[:, None]
+            for x in (l, l_lost):
+                x *= rescale
+            for x in (acc, acc_lost):
+                x *= rescale[:, None]
             m[...] = new_m
-        l += s @ ones[: k1 - k0]  # noqa: E741 - thrice as fast as a sum along the rows
+        add_in_place(l, l_lost, s @ ones[: k1 - k0])  # thrice as fast as a sum along the rows
         if seen is None or finite_v:
-            acc += np.matmul(s, vt, out=product)
+            np.matmul(s, vt, out=product)
         else:
-            acc += masked_product(np, s, vt, seen, finite_v)
+            product[...] = masked_product(np, s, vt, seen, finite_v)
+        add_in_place(acc, acc_lost, product)
         tiles, scores = tiles + 1, scores + s.size
     step.meter.add(tiles=tiles, scores=scores, flops=2 * scores * (q.shape[-1] + v.shape[-1]))
+
+
+def add_in_place(total: Array, lost: Array, term: Array) -> None:
+    """`ringcore.compensated.add` that writes to all its arguments."""
+    term -= lost
+    new = total + term
+    np.subtract(new, total, out=lost)
+    lost -= term
+    total[...] = new
 
 
 def scaled_rows(q: Array, scale: float, dtype: np.dtype[np.floating]) -> tuple[Array, np.floating]:

@@ -10,6 +10,9 @@ import os
 import sys
 from collections.abc import Sequence
 
+from ringcore.cli.stop import Stopped, stoppable
+from ringcore.cli.streams import BROKEN_PIPE, sturdy
+
 __all__ = ["main"]
 
 NEEDED = ("typer", "rich", "matplotlib", "dnaio")
@@ -27,8 +30,9 @@ def main(args: Sequence[str] | None = None) -> int:
     Returns
     -------
     int
-        Exit code: 0 done, 2 the input is at fault (one line on standard error says what and the cure),
-        130 interrupted, 143 terminated.
+        Exit code: 0 done; 1 done, but standard output could not be written to (say, /dev/full); 2 the input
+        is at fault (one line on standard error says what and the cure); 130 interrupted; 141 done, but
+        nobody read standard output to its end; 143 terminated. A standard error that is lost changes nothing.
 
     Examples
     --------
@@ -36,18 +40,33 @@ def main(args: Sequence[str] | None = None) -> int:
     ringcore ...
     0
     """
+    with sturdy() as (out, _):
+        code = _run(sys.argv[1:] if args is None else list(args))
+        out.flush()
+        if code or out.error is None:
+            return code
+        if isinstance(out.error, BrokenPipeError):  # `| head`: its user knows
+            return BROKEN_PIPE
+        why = out.error.strerror or out.error
+        print(
+            f"ringcore: standard output cannot be written to: {why}. Files are not affected.", file=sys.stderr
+        )
+        return 1
+
+
+def _run(args: list[str]) -> int:
     missing = [name for name in NEEDED if importlib.util.find_spec(name) is None]
     if missing:
         cure = "pip install 'ringcore[cli]'"
         print(f"ringcore: the command line needs {', '.join(missing)}. Run: {cure}", file=sys.stderr)
         return 2
-    from ringcore.cli.app import run
-    from ringcore.cli.stop import Stopped
-
     try:
-        return run(sys.argv[1:] if args is None else list(args))
+        with stoppable():
+            from ringcore.cli.app import run
+
+            return run(args)
     except Stopped as stopped:
         # Kernels may still be running in other threads; leaving the ordinary way would wait for them.
-        print(f"ringcore: {stopped}. Nothing was written.", file=sys.stderr)
+        print(f"ringcore: {stopped}. {stopped.outcome}", file=sys.stderr)
         sys.stderr.flush()
         os._exit(stopped.exit_code)

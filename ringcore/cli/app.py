@@ -9,7 +9,7 @@ import typer
 
 from ringcore.cli.errors import InputError
 from ringcore.cli.genome.command import genome
-from ringcore.cli.stop import stoppable
+from ringcore.cli.printable import printable
 from ringcore.cli.version import installed_version
 
 app = typer.Typer(
@@ -45,8 +45,7 @@ def run(args: list[str]) -> int:
     """
     command = typer.main.get_command(app)
     try:
-        with stoppable():
-            code = command.main(args, prog_name="ringcore", standalone_mode=False)
+        code = command.main(args, prog_name="ringcore", standalone_mode=False)
     except InputError as error:
         return _refuse(str(error))
     except Exception as error:
@@ -62,5 +61,5 @@ def run(args: list[str]) -> int:
 
 
 def _refuse(message: str) -> int:
-    print("ringcore: " + " ".join(message.split()), file=sys.stderr)
+    print("ringcore: " + printable(" ".join(message.split())), file=sys.stderr)
     return 2

@@ -8,13 +8,28 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from types import FrameType
 
+_SIGNALS = (signal.SIGINT, signal.SIGTERM)
+
 
 class Stopped(BaseException):
-    """The user or the batch system asked the command to stop."""
+    """The user or the batch system asked the command to stop.
+
+    Attributes
+    ----------
+    exit_code : int
+        128 plus the signal's number, as shells have it.
+    outcome : str
+        What had happened to the files by then, as a sentence.
+    """
 
     def __init__(self, message: str, exit_code: int) -> None:
         super().__init__(message)
         self.exit_code = exit_code
+        self.outcome = "Nothing was written."
+
+
+def _stop(number: int, frame: FrameType | None) -> None:
+    raise Stopped("stopped by " + signal.Signals(number).name, 128 + number)
 
 
 @contextmanager
@@ -23,16 +38,33 @@ def stoppable() -> Iterator[None]:
 
     Elsewhere than in the main thread Python allows no handlers, and the block just runs.
     """
-
-    def stop(number: int, frame: FrameType | None) -> None:
-        raise Stopped("stopped by " + signal.Signals(number).name, 128 + number)
-
     if threading.current_thread() is not threading.main_thread():
         yield
         return
-    before = {number: signal.signal(number, stop) for number in (signal.SIGINT, signal.SIGTERM)}
+    before = {number: signal.signal(number, _stop) for number in _SIGNALS}
     try:
         yield
     finally:
         for number, handler in before.items():
             signal.signal(number, handler)
+
+
+@contextmanager
+def held() -> Iterator[None]:
+    """Put SIGINT and SIGTERM off until the block has ended; for blocks of milliseconds.
+
+    Blocking them in this thread would not do: the system would hand them to another thread of the
+    process, and Python runs the handler here all the same.
+    """
+    if threading.current_thread() is not threading.main_thread():
+        yield
+        return
+    came: list[int] = []
+    before = {number: signal.signal(number, lambda n, _: came.append(n)) for number in _SIGNALS}
+    try:
+        yield
+    finally:
+        for number, handler in before.items():
+            signal.signal(number, handler)
+        if came:
+            signal.raise_signal(came[0])

@@ -1,7 +1,7 @@
 """Comparing results with the reference: the contract's bound, element by element, and its no-growth rule.
 
-Two tests belong together. `assert_within_contract` holds every element to the bound that a backward-stable
-computation keeps; it is never flaky, and it catches what is wrong. `assert_no_growth` compares root mean
+Two tests belong together. `assert_within_contract` holds every element to a bound that a backward-stable
+computation keeps with room to spare, and catches what is wrong. `assert_no_growth` compares root mean
 squares of the error with those of dense attention in the same arithmetic; it catches what is worse than it
 need be.
 """
@@ -16,7 +16,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from ringcore.dtypes import accumulation_name, dtype_name, unit_roundoff
-from ringcore.testing.arrays import half_ulp, overflows_at, to_numpy
+from ringcore.testing.arrays import half_ulp, overflows_at, round_to, to_numpy
 from ringcore.testing.oracle import Results
 from ringcore.testing.problem import Problem, lse_dtype
 
@@ -142,7 +142,8 @@ def check_attention(
 
     Checks for each result that is not None: each rank's shape and dtype (that of q; for lse the
     accumulation dtype), and every element against the contract. Where an input is NaN or inf, the rows that
-    it can reach are not compared, and all others are, as always.
+    it can reach are not compared, but the numbers that it does reach must not be finite; all other rows are
+    compared as always.
 
     Parameters
     ----------
@@ -169,17 +170,18 @@ def check_attention(
         for name, got in whole._asdict().items():
             if got is None:
                 continue
-            dtype = lse_dtype(problem.dtype) if name == "lse" else problem.dtype
             worst[name] = assert_within_contract(
                 got,
                 getattr(want, name),
                 getattr(cond, name),
-                dtype,
+                _dtype_of(problem, name),
                 name=name,
                 u=u,
                 factor=factor,
                 where=~getattr(reach, name),
             )
+            if getattr(reach, name).any():
+                _assert_reached(name, got, getattr(problem.must_be_nonfinite, name))
         return worst
     except AssertionError as error:
         raise AssertionError(f"{error}\nIn {problem!r}") from None
@@ -187,6 +189,8 @@ def check_attention(
 
 def check_no_growth(problem: Problem, results: Sequence[Results]) -> dict[str, tuple[float, float]]:
     """`assert_no_growth` for each result of a problem, against dense attention in its accumulation dtype.
+
+    What dense attention gives is rounded to the results' dtype, as they are.
 
     Returns
     -------
@@ -201,7 +205,9 @@ def check_no_growth(problem: Problem, results: Sequence[Results]) -> dict[str, t
         if got is None:
             continue
         ref, size = getattr(want, name), getattr(cond, name)
-        ring, plain = (nrms(_distance(x, ref), u, size) for x in (got, getattr(dense, name)))
+        with np.errstate(over="ignore"):
+            rounded = round_to(getattr(dense, name), _dtype_of(problem, name))
+        ring, plain = (nrms(_distance(x, ref), u, size) for x in (got, rounded))
         assert_no_growth(ring, plain, name=f"{name} of {problem!r}")
         found[name] = (ring, plain)
     return found
@@ -215,13 +221,19 @@ def assemble(problem: Problem, results: Sequence[Results]) -> Results:
     Raises
     ------
     AssertionError
-        If a shard has the wrong shape or dtype, or some ranks have a result and others None.
+        If a shard has the wrong shape or dtype, some ranks have a result and others None, or all are None.
     """
     if len(results) != problem.ranks:
         raise AssertionError(f"results must be one for each of {problem.ranks} ranks. Got {len(results)}.")
-    return Results(
+    whole = Results(
         *(_assemble_one(problem, name, [getattr(r, name) for r in results]) for name in Results._fields)
     )
+    if all(x is None for x in whole):
+        raise AssertionError(
+            f"results must hold at least one of {', '.join(Results._fields)}: nothing was compared. "
+            "Got None for all of them."
+        )
+    return whole
 
 
 def _assemble_one(problem: Problem, name: str, parts: list[Any]) -> NDArray[np.float64] | None:
@@ -233,7 +245,7 @@ def _assemble_one(problem: Problem, name: str, parts: list[Any]) -> NDArray[np.f
     layout = problem.k_layout if name in ("dk", "dv") else problem.q_layout
     whole = np.full(problem.shape_of(name), np.nan)
     axis = -1 if name == "lse" else -2
-    want_dtype = lse_dtype(problem.dtype) if name == "lse" else problem.dtype
+    want_dtype = _dtype_of(problem, name)
     for rank, part in enumerate(parts):
         if dtype_name(part.dtype) != want_dtype:
             raise AssertionError(f"{name} on rank {rank} must have dtype {want_dtype}. Got {part.dtype}.")
@@ -251,6 +263,22 @@ def _assemble_one(problem: Problem, name: str, parts: list[Any]) -> NDArray[np.f
         else:
             whole[..., positions, :] = values
     return whole
+
+
+def _dtype_of(problem: Problem, name: str) -> str:
+    return lse_dtype(problem.dtype) if name == "lse" else problem.dtype
+
+
+def _assert_reached(name: str, got: NDArray[np.float64], must: Any) -> None:
+    """No number that a NaN or inf reaches may be finite: a kernel has swallowed it."""
+    swallowed = must & np.isfinite(got)
+    if swallowed.any():
+        index = tuple(int(i) for i in np.argwhere(swallowed)[0])
+        raise AssertionError(
+            f"{name} must be NaN or inf where a NaN or inf of the inputs reaches it.\n"
+            f"{int(swallowed.sum())} of {int(must.sum())} such elements are finite. "
+            f"The first is at index {index}: got {got[index]:.9g}."
+        )
 
 
 def _distance(x: Any, y: Any) -> NDArray[np.float64]:

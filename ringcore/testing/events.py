@@ -27,7 +27,9 @@ HARD_CASES = (
     "rank that sees no key",
     "GQA",
     "MQA",
+    "H / G >= 4",
     "D != E",
+    "D >= 8",
     "two layouts",
     "uneven layout",
     "cross-attention",
@@ -43,6 +45,9 @@ HARD_CASES = (
     "dense mask per head",
     "lse has no cotangent",
     "large scores",
+    "scale is 0",
+    "scale beyond 1",
+    "equal values",
 )
 """Every name that `of` can give, the requests for side and way ("side=q", "way=direct", ...) excepted."""
 
@@ -74,7 +79,9 @@ def of(problem: Problem) -> list[str]:
         ),
         "GQA": 1 < G < H,
         "MQA": 1 == G < H,
+        "H / G >= 4": H >= 4 * G,
         "D != E": problem.D != problem.E,
+        "D >= 8": problem.D >= 8,
         "two layouts": q_layout != k_layout,
         "uneven layout": "uneven" in (q_layout.kind, k_layout.kind),
         "cross-attention": problem.S_q != problem.S_k,
@@ -92,6 +99,9 @@ def of(problem: Problem) -> list[str]:
         and mask.dense.lead[-1] > 1,
         "lse has no cotangent": not problem.with_dlse,
         "large scores": problem.spread > 10,
+        "scale is 0": problem.scale == 0,
+        "scale beyond 1": problem.scale is not None and abs(problem.scale) > 1,
+        "equal values": problem.fill is not None,
     }
     return [name for name, is_so in cases.items() if is_so] + [f"side={problem.side}", f"way={problem.way}"]
 

@@ -45,6 +45,7 @@ __all__ = [
     "global_tokens",
     "keys",
     "may_be_nonfinite",
+    "must_be_nonfinite",
     "padding",
     "prefix",
     "reference",
@@ -341,3 +342,31 @@ def may_be_nonfinite(
         dk, dv = over_queries(dq), over_queries(weights | g)
         found = [out[..., None], weights, dq[..., None], dk[..., None], dv[..., None]]
     return Results(*(x[0] if a.flat else x for x in found))
+
+
+def must_be_nonfinite(
+    q: Any,
+    k: Any,
+    v: Any,
+    dout: Any = None,
+    dlse: Any = None,
+    visible: Any = None,
+    scale: float | None = None,
+) -> Results:
+    """Which numbers a NaN or inf in the inputs does reach: whoever has a finite number there has lost it.
+
+    Those that dense attention finds to be NaN or inf. Pairs of a weight below 2^-100 are left out: such
+    a weight may be 0 in another arithmetic, and there need be no 0 * inf. So an infinite score of the sign
+    that hides its key demands nothing.
+
+    Returns
+    -------
+    Results
+        Bools of the results' shapes; all of them in rows of `may_be_nonfinite`.
+    """
+    _, _, p = attention(q, k, v, visible, scale)
+    vis = _prepare(q, k, v, visible, scale, np.float64).vis
+    weighty = vis.reshape(p.shape) & ~(p < 2.0**-100)  # NaN is not small
+    found = reference(q, k, v, dout, dlse, weighty, scale)
+    lost = Results(*(None if x is None else ~np.isfinite(x) for x in found))
+    return lost._replace(lse=lost.lse & np.any(weighty, axis=-1))

@@ -7,7 +7,7 @@ for it.
 from __future__ import annotations
 
 import functools
-from collections.abc import Callable
+from collections.abc import AsyncIterable, Awaitable, Callable, Generator
 from typing import TYPE_CHECKING, Any
 
 import pytest
@@ -125,11 +125,23 @@ def _spread(test: Callable[..., Any], size: int, timeout: float) -> Callable[...
         import ringcore
 
         def on_rank(ring: Ring) -> None:
-            test(*args, **{**kwargs, "ring": ring})
+            _check_ran(test, test(*args, **{**kwargs, "ring": ring}))
 
         ringcore.run_ranks(size, on_rank, timeout=timeout)
 
     return on_all_ranks
+
+
+def _check_ran(test: Callable[..., Any], returned: object) -> None:
+    """A coroutine or generator has not begun to run when the call returns: it must not count as passed."""
+    if isinstance(returned, Awaitable | AsyncIterable | Generator):
+        close = getattr(returned, "close", None)
+        if close is not None:
+            close()  # nor warn that it was never awaited
+        raise TypeError(
+            f"{test.__name__}: a test marked ranks must be a plain function. Got one that returns a "
+            f"{type(returned).__name__}, which nobody would run. Run it in the body: asyncio.run(...)."
+        )
 
 
 def _timeout(config: pytest.Config) -> float:

@@ -73,6 +73,9 @@ class Problem:
         None is the library's default, 1/sqrt(D).
     spread : float
         Factor of the queries, hence of the scores; 100 makes the softmax one-hot, 0 flat.
+    fill : float or None
+        Instead of normal values this one everywhere: the roundings of a sum of equal terms all go the same
+        way, and do not cancel as those of random terms do.
     side, way : str
         What `ringcore.attention` is asked for.
     tile : (int, int) or None
@@ -82,7 +85,7 @@ class Problem:
     with_dlse : bool
         Whether lse has a cotangent.
     seed : int
-        Of the values, drawn from normal distributions and rounded to ``dtype``.
+        Of the values, drawn from normal distributions and rounded to ``dtype``; unless ``fill`` is given.
     poison : Poison or None
         A NaN or inf somewhere.
 
@@ -106,6 +109,7 @@ class Problem:
     E: int = 2
     scale: float | None = None
     spread: float = 1.0
+    fill: float | None = None
     side: str = "auto"
     way: str = "auto"
     tile: tuple[int, int] | None = None
@@ -173,7 +177,9 @@ class Problem:
         rng = np.random.default_rng(self.seed)
         made = {}
         for name in ("q", "k", "v", "dout", "dlse"):
-            x = rng.standard_normal(self.shape_of(name)) * (self.spread if name == "q" else 1.0)
+            shape = self.shape_of(name)
+            x = rng.standard_normal(shape) if self.fill is None else np.full(shape, self.fill)
+            x = x * (self.spread if name == "q" else 1.0)
             made[name] = round_to(x, lse_dtype(self.dtype) if name == "dlse" else self.dtype)
         if self.poison is not None:
             name, position, value, row = self.poison
@@ -268,6 +274,11 @@ class Problem:
     def may_be_nonfinite(self) -> Results:
         """Rows that a NaN or inf of the inputs can reach; see `oracle.may_be_nonfinite`."""
         return oracle.may_be_nonfinite(**self._inputs)
+
+    @cached_property
+    def must_be_nonfinite(self) -> Results:
+        """Numbers that a NaN or inf of the inputs does reach; see `oracle.must_be_nonfinite`."""
+        return oracle.must_be_nonfinite(**self._inputs, scale=self.scale)
 
     def events(self) -> list[str]:
         """Names of the hard cases that this problem is, from `ringcore.testing.events.HARD_CASES`."""

@@ -19,7 +19,10 @@ from ringcore.testing.problem import Poison, Problem
 
 __all__ = ["attention_problems", "layouts", "masks"]
 
-_HEADS = ((1, 1), (2, 1), (2, 2), (4, 2), (3, 1), (6, 2), (3, 3))
+_HEADS = ((1, 1), (2, 1), (2, 2), (4, 2), (3, 1), (6, 2), (3, 3), (4, 1), (8, 1), (8, 2), None)
+_DIMS = (2, 1, 3, 4, 8, 16)
+_SCALES = (None, 0.5, 1.0, -0.25, 2.0, -1.5, 0.0)
+_FILLS = (None, None, None, 0.3, 0.7)
 _BATCHES = ((), (1,), (2,), (2, 1), (1, 3), (2, 2))
 _TILES = (None, (16, 8), (5, 4), (2, 9), (7, 1))
 _CONSTRUCTORS = ("full", "causal", "window", "documents", "prefix", "keys", "padding", "global_tokens")
@@ -108,6 +111,10 @@ def attention_problems(
     sides: Sequence[str] = ("auto", "kv", "q"),
     ways: Sequence[str] = ("auto", "ring", "direct"),
     tiles: Sequence[tuple[int, int] | None] = _TILES,
+    heads: Sequence[tuple[int, int] | None] = _HEADS,
+    dims: Sequence[int] = _DIMS,
+    scales: Sequence[float | None] = _SCALES,
+    fills: Sequence[float | None] = _FILLS,
     poison: bool = False,
 ) -> Problem:
     """Whole attention problems: any rank count, two layouts, masks, GQA, cross-attention, all axis orders.
@@ -126,6 +133,15 @@ def attention_problems(
         What `ringcore.attention` is asked for. With a dense mask the keys travel, so "q" is not drawn.
     tiles : sequence of (int, int) or None
         Score tiles of the kernels, see `ringcore.testing.solve`.
+    heads : sequence of (int, int) or None
+        Query heads H and key heads G; None is 2-d arrays.
+    dims : sequence of int
+        Head dims D.
+    scales : sequence of float or None
+        Factors of the scores; None is the library's default.
+    fills : sequence of float or None
+        None is normal values; a number is the value of all inputs. All these have defaults that hold what
+        kernels treat differently; restrict them to what yours can do.
     poison : bool
         Whether to put a NaN or inf somewhere into the inputs.
 
@@ -147,15 +163,15 @@ def attention_problems(
     if keys_are != "the same":
         other = keys_are == "another sequence"
         k_layout = draw(layouts(length=_lengths(max_length) if other else q_layout.length, ranks=P))
-    heads = draw(st.sampled_from([*_HEADS, None]))
-    batch = () if heads is None else draw(st.sampled_from(_BATCHES))
+    H_G = draw(st.sampled_from(list(heads)))
+    batch = () if H_G is None else draw(st.sampled_from(_BATCHES))
     S_q, S_k = q_layout.length, k_layout.length
     if drawn_masks is not None:
         mask = draw(drawn_masks(S_q, S_k, batch))
     else:
-        mask = draw(masks(S_q, S_k, batch, heads=None if heads is None else heads[0]))
+        mask = draw(masks(S_q, S_k, batch, heads=None if H_G is None else H_G[0]))
     side = draw(st.sampled_from([s for s in sides if s != "q" or mask.dense is None]))
-    D = draw(st.sampled_from([2, 1, 3, 4]))
+    D = draw(st.sampled_from(list(dims)))
     problem = Problem(
         xp=xp,
         q_layout=q_layout,
@@ -163,15 +179,16 @@ def attention_problems(
         mask=mask,
         dtype=draw(st.sampled_from(list(dtypes))),
         batch=batch,
-        heads=heads,
+        heads=H_G,
         D=D,
         E=draw(st.sampled_from([2, D, 1, 5])),
-        scale=draw(st.sampled_from([None, 0.5, 1.0, -0.25])),
+        scale=draw(st.sampled_from(list(scales))),
         spread=draw(st.sampled_from([1.0, 10.0, 100.0, 0.0])),
+        fill=draw(st.sampled_from(list(fills))),
         side=side,
         way=draw(st.sampled_from(list(ways))),
         tile=draw(st.sampled_from(list(tiles))),
-        seq_axis=-2 if heads is None else draw(st.sampled_from([-2, -3])),
+        seq_axis=-2 if H_G is None else draw(st.sampled_from([-2, -3])),
         with_dlse=draw(st.sampled_from([True, False, True])),
         seed=draw(st.integers(0, 2**32 - 1)),
     )

@@ -19,7 +19,7 @@ import pytest
 
 from ringcore import cli
 from ringcore.cli import main
-from ringcore.cli.genome import command, encode, files, settings
+from ringcore.cli.genome import command, encode, files, memory, settings
 from ringcore.cli.genome.command import FILES
 from tests.cli.genomes import analysis, random_bases
 from tests.cli.kmers import reverse_complement
@@ -183,6 +183,31 @@ def test_a_name_is_taken_literally_everywhere(
     assert {bit_name for bit_name, _ in bedgraph(tmp_path)} == {name}
 
 
+HOSTILE = "x\x1b[31mred\x07\x9b\u202e\x7f"
+
+
+def test_a_name_cannot_command_the_terminal(
+    fasta: Write, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    plain = r"x\x1b[31mred\x07\x9b\u202e\x7f"
+    path = str(fasta({HOSTILE: GENOME, "other": BEFORE}))
+    assert main(["genome", path, "--out", str(tmp_path), "--record", plain]) == 0
+    assert main(["genome", path, "--out", str(tmp_path), "--region", "nobody:1-9"]) == 2
+    assert main(["genome", HOSTILE, "--out", HOSTILE]) == 2
+    shown = capsys.readouterr()
+    assert plain in shown.out and plain in shown.err
+    assert all(c.isprintable() or c == "\n" for c in shown.out + shown.err)
+    assert {line[0] for line in bed(tmp_path)[1:]} == {name for name, _ in bedgraph(tmp_path)} == {plain}
+    assert summary(tmp_path)["records"][0]["name"] == plain
+
+
+@pytest.mark.filterwarnings("error")
+def test_a_name_in_letters_that_no_font_has(fasta: Write, tmp_path: Path) -> None:
+    name = "基因组🧬" + "é" * 200
+    assert main(["genome", str(fasta({name: GENOME})), "--out", str(tmp_path)]) == 0
+    assert bed(tmp_path)[1:] == [[name, *LINE]]
+
+
 def test_a_second_run_replaces_the_files_of_the_first(fasta: Write, tmp_path: Path) -> None:
     (tmp_path / "mine.txt").write_text("keep")
     for text in (GENOME, BEFORE):
@@ -262,9 +287,13 @@ def test_a_bad_file_is_one_line_and_code_2(
 
 
 BAD_ARGUMENTS: Mapping[str, tuple[list[str], str]] = {
-    "no rank": (["--ranks", "0"], "--ranks must be from 1 to 256. Got 0."),
+    "no rank": (["--ranks", "0"], f"--ranks must be from 1 to {command.MOST_RANKS} on this machine. Got 0."),
     "fewer than none": (["--ranks", "-3"], "Got -3."),
-    "too many ranks": (["--ranks", "100000"], "Got 100000. One rank uses all cores already."),
+    "too many ranks": (["--ranks", "100000"], "Got 100000. Leave it out: one rank uses all cores already."),
+    "256 ranks, where there are few cores": (
+        ["--ranks", str(max(256, 4 * (os.cpu_count() or 1)) + 1)],
+        "Leave it out",
+    ),
     "half a rank": (["--ranks", "1.5"], "'--ranks'"),
     "unknown option": (["--rank", "2"], "--rank"),
     "unknown record": (["--record", "y"], "--record must name a record of the file. Got 'y'. There is: x."),
@@ -307,12 +336,34 @@ def test_more_than_a_day_needs_force(
     fasta: Write, tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(command, "scores_per_second", lambda codes, asked: 2 * 381**2 / (30 * 3600))
+    monkeypatch.setattr(command, "overhead", lambda ranks, asked: 0.0)
     arguments = ["genome", str(fasta({"x": GENOME})), "--out", str(tmp_path / "out")]
     assert main(arguments) == 2
     *_, last = capsys.readouterr().err.splitlines()
     assert "would take about 30 h 0 min on this machine, and more than 24 h needs --force." in last
     assert not (tmp_path / "out").exists()
     assert main([*arguments, "--force"]) == 0
+
+
+@pytest.mark.parametrize("ranks", [1, 4])
+def test_more_memory_than_is_free_needs_force(
+    fasta: Write,
+    tmp_path: Path,
+    capsys: pytest.CaptureFixture[str],
+    monkeypatch: pytest.MonkeyPatch,
+    ranks: int,
+) -> None:
+    room = memory.needed(380, settings.choose(380), ranks)
+    arguments = ["genome", str(fasta({"x": GENOME})), "--out", str(tmp_path / "out"), "--ranks", str(ranks)]
+    monkeypatch.setattr(memory, "free", lambda: room - 1)
+    assert main(arguments) == 2
+    assert "would take about 1 MB of memory, of which 1 MB are free" in capsys.readouterr().err
+    assert not (tmp_path / "out").exists()
+    assert main([*arguments, "--force"]) == 0
+    for enough in (room, None):
+        monkeypatch.setattr(memory, "free", lambda enough=enough: enough)
+        assert main(arguments) == 0
+    assert "about 1 MB of memory" in capsys.readouterr().err
 
 
 # ------------------------------------------------------------------ failures in the middle
@@ -379,6 +430,48 @@ def test_killed_in_the_middle_it_ends_at_once_and_leaves_no_file(
     assert not out.exists() if code > 0 else list(out.iterdir()) == []
     assert "Traceback" not in rest
     assert (f"stopped by {number.name}. Nothing was written." in rest) == (code > 0)
+
+
+def test_stopped_when_the_files_are_there_it_says_so(
+    fasta: Write, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    def exit_now(code: int) -> None:
+        raise SystemExit(code)
+
+    def report(*_: object) -> None:
+        signal.raise_signal(signal.SIGTERM)
+
+    monkeypatch.setattr(cli.os, "_exit", exit_now)
+    monkeypatch.setattr(command.screen, "report", report)
+    with pytest.raises(SystemExit, match="143"):
+        main(["genome", str(fasta({"x": GENOME})), "--out", str(tmp_path / "out")])
+    assert capsys.readouterr().err.splitlines()[-1] == (
+        f"ringcore: stopped by SIGTERM. All four files are in {tmp_path / 'out'}, complete."
+    )
+    assert sorted(path.name for path in (tmp_path / "out").iterdir()) == sorted(FILES)
+
+
+@pytest.mark.parametrize("at", range(len(FILES)))
+def test_stopped_between_two_files_all_are_there_and_it_says_so(
+    fasta: Write, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str], at: int
+) -> None:
+    replace, calls = Path.replace, []
+
+    def exit_now(code: int) -> None:
+        raise SystemExit(code)
+
+    def note(source: Path, target: Path) -> Path:
+        if len(calls) == at:
+            signal.raise_signal(signal.SIGINT)
+        calls.append(target.name)
+        return replace(source, target)
+
+    monkeypatch.setattr(cli.os, "_exit", exit_now)
+    monkeypatch.setattr(Path, "replace", note)
+    with pytest.raises(SystemExit, match="130"):
+        main(["genome", str(fasta({"x": GENOME})), "--out", str(tmp_path / "out")])
+    assert "stopped by SIGINT. All four files are in" in capsys.readouterr().err
+    assert sorted(path.name for path in (tmp_path / "out").iterdir()) == sorted(FILES)
 
 
 # ------------------------------------------------------------------ around the command

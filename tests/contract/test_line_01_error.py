@@ -145,3 +145,24 @@ def test_line_01_a_product_in_half_precision_is_caught():
     problem = spread_over(pinned("causal", 1.0), 4, 0)
     with pytest.raises(AssertionError, match="must be within 8 u cond"):
         check_attention(problem, solve(problem, backend=HalfPrecision))
+
+
+@pytest.mark.parametrize(
+    "backend", [NumpyBackend((64, 128)), GenericBackend((64, 128))], ids=lambda b: b.name
+)
+@pytest.mark.parametrize("value", [0.3, 0.7, 1 / 3])
+def test_line_01_error_of_equal_terms_does_not_grow_with_the_sequence(backend, value):
+    """All roundings go the same way: n/4 units for the n terms of a product, and no more for more tiles."""
+    value = np.float32(value)
+    errors = []
+    for S in (128, 1024, 16384):
+        few, many = np.zeros((2, 1), "float32"), np.zeros((S, 1), "float32")
+        out, lse = rc.attention(few, many, many + value, return_lse=True, backend=backend)
+        weights, pullback = rc.attention_vjp(many, few, few + value, backend=backend)
+        (dv,) = pullback(np.full_like(weights, value), wrt=("v",))
+        right = float(value)
+        computed = float(out[0, 0]) / right, float(dv[0, 0]) / (right * S / 2), float(lse[0]) / np.log(S)
+        errors.append([x - 1 for x in computed])
+    units = np.abs(errors) * 2**24
+    assert (units <= 8 + 128 / 4).all(), units
+    assert (units[1:] <= units[0] + 2).all(), units

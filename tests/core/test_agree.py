@@ -29,7 +29,7 @@ def errors(ranks: int, call: Callable[[rc.Ring], Any]) -> list[BaseException]:
 
 
 def agreed(ring: rc.Ring, check: Callable[[], Any], facts: Any = lambda _: {}, *local: Any) -> Any:
-    return agree(ring.transport, TIMEOUT, check, facts, *local)
+    return agree("test", ring, check, facts, *local)
 
 
 @pytest.mark.parametrize("ranks", [1, 3])

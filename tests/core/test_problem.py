@@ -240,7 +240,7 @@ def test_a_timeout_must_be_positive(timeout: float) -> None:
 
 
 def prepared(*arrays: Any, **options: Any) -> Problem:
-    return prepare(*arrays, Options(**options))
+    return prepare("attention", *arrays, Options(**options))
 
 
 def test_defaults(xp: Library) -> None:

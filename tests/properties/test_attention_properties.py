@@ -33,6 +33,7 @@ from ringcore.testing import (
 )
 from ringcore.testing.strategies import attention_problems
 from tests.libraries import Library
+from tests.profiles import examples
 
 KERNELS = {"numpy": NumpyBackend, "numpy-readonly": GenericBackend}
 """Kernels by library; all others have the generic ones, which read-only NumPy tests as well."""
@@ -130,6 +131,7 @@ PINNED = [
         heads=(2, 2),
         seq_axis=-3,
         spread=100.0,
+        fill=0.3,
     ),
     Problem(
         xp=np,
@@ -139,19 +141,21 @@ PINNED = [
         dtype="bfloat16",
         way="direct",
     ),
-    Problem(xp=np, q_layout=rc.Layout.contiguous(length=1, ranks=3), heads=None, with_dlse=False, scale=1.0),
+    Problem(xp=np, q_layout=rc.Layout.contiguous(length=1, ranks=3), heads=None, with_dlse=False, scale=-2.0),
     Problem(
         xp=np,
         q_layout=rc.Layout.zigzag(length=9, ranks=2),
         k_layout=rc.Layout.contiguous(length=0, ranks=2),
         dtype="float32",
+        scale=0.0,
     ),
     Problem(
         xp=np,
         q_layout=rc.Layout.from_lengths([2, 11, 0]),
         mask=DrawnMask(Call("causal", (-2,))),
         dtype="float16",
-        heads=(6, 2),
+        heads=(8, 2),
+        D=16,
         side="kv",
         way="ring",
         tile=(16, 16),
@@ -171,11 +175,33 @@ def test_the_pinned_problems_are_the_hard_ones():
     assert_occurred(met, [*set(HARD_CASES) - {"P = 1"}, *REQUESTS])
 
 
+def equal_terms(S_q, S_k, spread):
+    layout = {S: rc.Layout.zigzag(length=S, ranks=2) for S in (S_q, S_k)}
+    return Problem(
+        xp=np,
+        q_layout=layout[S_q],
+        k_layout=layout[S_k],
+        dtype="float32",
+        heads=(4, 1),
+        spread=spread,
+        fill=0.3,
+    )
+
+
+@pytest.mark.parametrize("kernel", [NumpyBackend, GenericBackend])
+@pytest.mark.parametrize("spread", [0.0, 1.0])
+@pytest.mark.parametrize(("S_q", "S_k"), [(512, 512), (8, 4096), (4096, 8)])
+def test_contract_01_sums_of_many_equal_terms(kernel, spread, S_q, S_k):
+    """All roundings of a sum go the same way: an error that grows with its length shows here first."""
+    problem = equal_terms(S_q, S_k, spread)
+    check_attention(problem, solve(problem, backend=kernel))
+
+
 # ------------------------------------------------------------------ line 4: NaN and inf
 
 
 @pytest.mark.parametrize("xp", EAGER, indirect=True)
-@ignore_scope
+@settings(ignore_scope, max_examples=examples(150))
 @given(problem=attention_problems(np, dtypes=("float64", "float32"), poison=True))
 def test_contract_04_a_bad_number_reaches_only_the_rows_that_see_it(xp, met, problem):
     meet(problem, met)

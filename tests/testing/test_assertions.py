@@ -21,6 +21,7 @@ from ringcore.testing import (
     assert_within_contract,
     check_attention,
     check_no_growth,
+    from_numpy,
     nrms,
     oracle,
     solve,
@@ -163,6 +164,31 @@ def test_a_ring_does_not_err_more_than_dense_attention():
     assert all(0 < ring < 1.5 * dense + 0.02 for ring, dense in found.values())
 
 
+def cut_to_shards(problem, whole):
+    """Results of each rank, rounded once to the dtypes that they have."""
+    cut = []
+    for rank in range(problem.ranks):
+        parts = {}
+        for name, values in whole._asdict().items():
+            layout = problem.k_layout if name in ("dk", "dv") else problem.q_layout
+            part = layout.shard(values, rank, axis=-1 if name == "lse" else -2)
+            parts[name] = from_numpy(np, part, "float32" if name == "lse" else problem.dtype)
+        cut.append(Results(**parts))
+    return cut
+
+
+@pytest.mark.parametrize("dtype", ["float16", "bfloat16"])
+def test_results_of_16_bits_are_compared_with_dense_ones_of_16_bits(dtype):
+    """The right answer, rounded once, errs by half an ulp of 16 bits: as much as dense attention does."""
+    problem = replace(PINNED, dtype=dtype)
+    found = check_no_growth(problem, cut_to_shards(problem, problem.reference))
+    assert found["out"][0] == pytest.approx(found["out"][1], rel=0.1)
+    check_no_growth(problem, solve(problem))
+    worse = problem.reference._replace(out=problem.reference.out * (1 + 2.0**-6))
+    with pytest.raises(AssertionError, match=r"out of Problem.*the error must not grow"):
+        check_no_growth(problem, cut_to_shards(problem, worse))
+
+
 @pytest.mark.parametrize("name", Results._fields)
 def test_three_times_the_rounding_error_of_dense_attention_is_growth(name):
     """Within the first bound, and caught by this one."""
@@ -195,6 +221,12 @@ def test_a_right_answer_passes_and_errors_are_returned():
     worst = check_attention(SMALL, solve(SMALL))
     assert set(worst) == {"out", "lse", "dq", "dk", "dv"}
     assert all(0 <= units < 8 for units in worst.values())
+
+
+@pytest.mark.parametrize("check", [check_attention, check_no_growth, assemble])
+def test_results_may_not_all_be_left_out(check):
+    with pytest.raises(AssertionError, match="results must hold at least one of out, lse, dq, dk, dv"):
+        check(SMALL, [Results()] * 3)
 
 
 def test_results_may_be_left_out():
@@ -251,6 +283,19 @@ def test_rows_that_a_nan_may_reach_are_not_compared_and_all_others_are():
     leaked = [r._replace(out=np.full_like(r.out, np.nan)) for r in results]
     with pytest.raises(AssertionError, match="out must be within"):
         check_attention(problem, leaked)
+
+
+@pytest.mark.parametrize("name", Results._fields)
+def test_a_nan_that_was_swallowed_is_caught(name):
+    """Finite numbers where the NaN must arrive, in one result at a time; all other rows are right."""
+    problem = replace(SMALL, poison=Poison("k", 1, np.nan))
+    results = solve(problem)
+    check_attention(problem, results)
+    clean = [r._replace(**{name: np.nan_to_num(getattr(r, name), neginf=-np.inf)}) for r in results]
+    with pytest.raises(AssertionError, match=f"{name} must be NaN or inf where .* reaches it") as caught:
+        check_attention(problem, clean)
+    assert "such elements are finite. The first is at index (0, 0, " in str(caught.value)
+    assert "In Problem(xp=numpy" in str(caught.value)
 
 
 def test_assembling_is_independent_of_unshard():

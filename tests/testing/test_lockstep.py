@@ -2,8 +2,16 @@
 
 from __future__ import annotations
 
+import collections
 import dataclasses
+import functools
+import operator
+import os
+import subprocess
+import sys
+import threading
 import types
+from pathlib import Path
 
 import numpy as np
 import pytest
@@ -279,6 +287,22 @@ SAME = [
     np,
     len,
     Plain,
+    functools.partial(operator.add, 1),
+    functools.partial(operator.add, 2),
+    functools.partial(operator.mul, 1),
+    Plain(1).__init__,
+    Plain(2).__init__,
+    [1].append,
+    [2].append,
+    np.random.default_rng(0),
+    np.random.default_rng(1),
+    np.random.default_rng(0).normal,
+    types.SimpleNamespace(a=Plain(1)),
+    collections.deque([Plain(1)]),
+    collections.deque([Plain(2)]),
+    np.array([Plain(1), None]),
+    np.array([Plain(2), None]),
+    "text at 0x7f00",
 ]
 
 
@@ -309,6 +333,61 @@ def test_a_digest_tells_values_apart(index):
 )
 def test_digests_compare_content(a, b, equal):
     assert (digest(a) == digest(b)) is equal
+
+
+OTHER_PROCESS = """
+import collections, functools, operator, types
+import numpy as np
+from ringcore.testing import digest
+
+class Plain:
+    __slots__ = ("x",)
+    def __init__(self, x): self.x = x
+    def __call__(self): pass
+
+rng = np.random.default_rng(0)
+rng.normal()
+for thing in [
+    functools.partial(Plain, Plain(1)), functools.partial(lambda x: x, 1), Plain(1).__call__,
+    [Plain(1)].append, rng, rng.normal, np.random.RandomState(3), np.random.PCG64(4), types.SimpleNamespace(a=Plain(1)),
+    collections.deque([Plain(1)]), np.array([Plain(1), None]), {"f": np.add, "g": len, "h": operator.add},
+]:
+    print(digest(thing))
+"""
+
+
+def test_digests_are_the_same_in_other_processes(tmp_path):
+    """Where the same objects have other addresses: the second process has allocated more."""
+    import ringcore_numpy
+    import ringcore_threads
+
+    folders = {str(Path(m.__file__).parents[1]) for m in (rc, ringcore_numpy, ringcore_threads)}
+    env = {**os.environ, "PYTHONPATH": os.pathsep.join(folders)}
+    printed = []
+    for first in ("", "kept = [bytearray(10_000_000), *map(str, range(10_000))]\n"):
+        script = tmp_path / "digests.py"
+        script.write_text(first + OTHER_PROCESS, encoding="utf-8")
+        done = subprocess.run([sys.executable, script], env=env, capture_output=True, text=True, check=True)
+        printed.append(done.stdout.split())
+    assert printed[0] == printed[1]
+    assert len(set(printed[0])) == len(printed[0]) == 12
+
+
+@pytest.mark.parametrize(
+    "thing",
+    [threading.Lock(), (n for n in (1, 2)), [{"a": threading.Lock()}]],
+    ids=lambda x: type(x).__name__,
+)
+def test_what_cannot_be_compared_is_refused(thing):
+    with pytest.raises(TypeError, match="must have a content that ranks can compare"):
+        digest(thing)
+
+
+def test_what_holds_itself_is_refused():
+    loop = Plain(1)
+    loop.x = loop
+    with pytest.raises(TypeError, match="must have a content that ranks can compare"):
+        digest(loop)
 
 
 def test_a_ring_is_the_same_on_every_rank():

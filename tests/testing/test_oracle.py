@@ -199,6 +199,61 @@ def test_a_nan_reaches_exactly_the_rows_that_it_may_reach(name):
     assert hits > 20
 
 
+@pytest.mark.parametrize("name", POISONED)
+@pytest.mark.parametrize("bad", [np.nan, np.inf, -np.inf])
+def test_what_must_be_lost_is_what_dense_attention_loses(name, bad):
+    """Weights of these inputs are far from 0, so that nothing but an infinite score is left out."""
+    hits = 0
+    for seed in range(20):
+        *arrays, visible = inputs(seed)
+        arrays[POISONED.index(name)][(1, 1, 2, ...) if name == "dlse" else (1, 1, 2, 0)] = bad
+        got = oracle.reference(*arrays, visible, 0.7)
+        must = oracle.must_be_nonfinite(*arrays, visible, 0.7)
+        reach = oracle.may_be_nonfinite(*arrays, visible)
+        for field in oracle.Results._fields:
+            result, hit = getattr(got, field), getattr(must, field)
+            assert hit.shape == result.shape
+            assert not (hit & ~getattr(reach, field)).any()
+            assert not np.isfinite(result[hit]).any()
+            if np.isnan(bad):
+                blind = ~visible.any(-1) if field == "lse" else False
+                np.testing.assert_array_equal(hit, ~np.isfinite(result) & ~np.asarray(blind))
+            hits += hit.sum()
+    assert hits > 20
+
+
+def test_a_nan_in_a_value_is_demanded_in_its_column():
+    one, v = np.zeros((3, 1)), np.array([[np.nan, 1.0], [2.0, 3.0], [4.0, 5.0]])
+    must = oracle.must_be_nonfinite(one, one, v, visible=oracle.window(0, 1))
+    np.testing.assert_array_equal(must.out, [[True, False], [False, False], [False, False]])
+    assert not must.lse.any()
+    assert must.dq is None
+
+
+def test_what_has_no_weight_demands_nothing():
+    """Weights of 0, by underflow or by a score of -inf: some arithmetic never multiplies by them."""
+    q, v = np.ones((1, 1)), np.array([[np.inf], [1.0]])
+    for score in (-1e4, -np.inf):
+        must = oracle.must_be_nonfinite(q, np.array([[score], [0.0]]), v, np.ones((1, 1)), scale=1.0)
+        assert not must.out.any()
+        assert not must.lse.any()
+    must = oracle.must_be_nonfinite(q, np.array([[np.inf], [0.0]]), v, scale=1.0)
+    assert must.out.all()
+    assert must.lse.all()
+    nothing_seen = oracle.must_be_nonfinite(q * np.nan, v, v, q, q[0], np.zeros((1, 2), bool))
+    assert not any(x.any() for x in nothing_seen)
+
+
+def test_the_demand_of_arrays_without_heads_and_with_groups():
+    *arrays, visible = inputs(H=4, G=2)
+    arrays[2][...] = np.nan
+    must = oracle.must_be_nonfinite(*arrays, visible)
+    assert [getattr(must, n).shape for n in ("dk", "dv")] == [arrays[1].shape, arrays[2].shape]
+    assert must.out.any()
+    assert must.dk.any()
+    assert not must.dv.any()
+
+
 def test_a_nan_that_nobody_sees_reaches_nothing():
     q, k, v, dout, dlse, visible = inputs()
     visible[..., 2] = False

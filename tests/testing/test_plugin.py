@@ -216,6 +216,39 @@ def test_a_fixture_that_looks_into_a_ring_of_many_is_told(run):
     result.stdout.fnmatch_lines(["*ring.size is known only where the test runs*"])
 
 
+@pytest.mark.parametrize("size", [1, 2])
+@pytest.mark.parametrize(
+    "body",
+    [
+        "async def test_x(ring): assert False",
+        "async def test_x(ring): assert False; yield",
+        "@given(st.booleans())\nasync def test_x(ring, b): assert False",
+        "@undecided\nasync def test_x(ring): assert False",
+    ],
+    ids=["coroutine", "asynchronous generator", "property", "decorated"],
+)
+def test_what_would_not_be_run_does_not_pass(run, body, size):
+    result = run(f"""
+import functools, pytest
+from hypothesis import given, strategies as st
+
+def undecided(test):
+    @functools.wraps(test)
+    def plain(**arguments):
+        return test(**arguments)
+    return plain
+
+@pytest.mark.ranks({size})
+{body}
+    """)
+    result.assert_outcomes(failed=1)
+    if size > 1:
+        result.stdout.fnmatch_lines(
+            ["*TypeError: test_x: a test marked ranks must be a plain function. Got*"]
+        )
+    result.stdout.no_fnmatch_line("*RuntimeWarning*")
+
+
 @pytest.mark.parametrize(
     ("mark", "arguments", "message"),
     [

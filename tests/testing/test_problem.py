@@ -125,6 +125,13 @@ def test_spread_is_a_factor_of_the_scores():
     np.testing.assert_array_equal(wide.values["k"], PLAIN.values["k"])
 
 
+def test_fill_is_every_number():
+    equal = replace(PLAIN, fill=0.3, spread=10.0, dtype="float32", E=3)
+    for name, values in equal.values.items():
+        assert values.shape == equal.shape_of(name)
+        assert (values == np.float32(3.0 if name == "q" else 0.3)).all()
+
+
 # ------------------------------------------------------------------ masks
 
 
@@ -171,7 +178,9 @@ def test_no_mask():
         ({"mask": DrawnMask(Call("causal", (-2,)))}, "rank that sees no key"),
         ({"heads": (4, 2)}, "GQA"),
         ({"heads": (4, 1)}, "MQA"),
+        ({"heads": (8, 2)}, "H / G >= 4"),
         ({"E": 5}, "D != E"),
+        ({"D": 8}, "D >= 8"),
         ({"k_layout": rc.Layout.zigzag(length=4, ranks=2)}, "two layouts"),
         ({"k_layout": rc.Layout.contiguous(length=6, ranks=2)}, "cross-attention"),
         ({"heads": None}, "2-d arrays"),
@@ -189,6 +198,9 @@ def test_no_mask():
         ({"mask": DrawnMask(None, DenseBits((2,))), "heads": (2, 2)}, "dense mask per head"),
         ({"with_dlse": False}, "lse has no cotangent"),
         ({"spread": 100.0}, "large scores"),
+        ({"scale": 0.0}, "scale is 0"),
+        ({"scale": -1.5}, "scale beyond 1"),
+        ({"fill": 0.3}, "equal values"),
         ({"side": "q"}, "side=q"),
         ({"way": "direct"}, "way=direct"),
     ],

@@ -201,6 +201,10 @@ def test_the_bounds_of_a_problem_can_be_set():
             sides=["kv"],
             ways=["ring"],
             tiles=[(2, 2)],
+            heads=[(5, 5)],
+            dims=[7],
+            scales=[0.125],
+            fills=[0.9],
             drawn_masks=lambda S_q, S_k, batch: st.just(DrawnMask()),
         )
     )
@@ -208,6 +212,7 @@ def test_the_bounds_of_a_problem_can_be_set():
         assert problem.ranks <= 2
         assert max(problem.S_q, problem.S_k) <= 5
         assert (problem.dtype, problem.side, problem.way, problem.tile) == ("float32", "kv", "ring", (2, 2))
+        assert (problem.heads, problem.D, problem.scale, problem.fill) == ((5, 5), 7, 0.125, 0.9)
         assert problem.mask == DrawnMask()
         assert problem.poison is None
 

@@ -227,8 +227,7 @@ class ThreadTransport:
                 while (awaited := pending()) is not None:
                     peer, what = awaited
                     world.wait(me, members[peer])
-                    if world.is_alive(members[peer]):
-                        until = time.monotonic() + timeout  # slow is not dead
+                    until = max(until, world.last_alive(members[peer]) + timeout)  # slow is not dead
                     left = until - time.monotonic()
                     if left <= 0:
                         raise PeerTimeout(

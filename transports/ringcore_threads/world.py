@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import math
 import threading
+import time
 from collections import deque
 from typing import Any, NamedTuple
 
@@ -56,7 +58,7 @@ class World:
         self.conditions = [threading.Condition(self.lock) for _ in range(size)]
         self._failure: str | None = None
         self._left: set[int] = set()
-        self._computing: set[int] = set()
+        self._computed: dict[int, float] = {}  # when a rank has last ended to compute; inf while it does
         self._awaits: dict[int, int] = {}
 
     def fail(self, reason: str) -> bool:
@@ -75,10 +77,9 @@ class World:
             self._wake_all()
 
     def compute(self, rank: int, begins: bool) -> None:
-        """Rank begins, or ends, to compute; those who wait look again."""
+        """Rank begins, or ends, to compute."""
         with self.lock:
-            (self._computing.add if begins else self._computing.discard)(rank)
-            self._wake_all()
+            self._computed[rank] = math.inf if begins else time.monotonic()
 
     def wait(self, rank: int, peer: int | None) -> None:
         """Rank waits for a peer, or no longer for anybody; the lock is held."""
@@ -87,15 +88,19 @@ class World:
         else:
             self._awaits[rank] = peer
 
-    def is_alive(self, rank: int) -> bool:
-        """Whether rank computes, or waits for one that does, and so on; the lock is held."""
+    def last_alive(self, rank: int) -> float:
+        """When rank, or a rank that it waits for, directly or not, was last known to be at work.
+
+        A time of the monotonic clock: now if one of them computes, -inf if that is not known. The lock
+        is held.
+        """
+        latest = -math.inf
         for _ in self.conditions:
-            if rank in self._computing:
-                return True
-            if rank not in self._awaits:
-                return False
+            latest = max(latest, self._computed.get(rank, -math.inf))
+            if latest == math.inf or rank not in self._awaits:
+                break
             rank = self._awaits[rank]
-        return False  # they wait for each other
+        return min(latest, time.monotonic())
 
     def check(self, group: Group, rank: int, peer: int, what: str) -> None:
         """Raise if ``rank`` would wait in vain for ``peer``; the lock is held."""

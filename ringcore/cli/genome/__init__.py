@@ -7,6 +7,6 @@ One attention call with no trained weights answers it; docs/genome.md has the fo
 - `encode`: bases as one-hot contexts, positions as signs
 - `attend`: what every rank does; the only module that talks to other ranks
 - `repeats`: partners of single positions become maximal exact matches
-- `estimate`, `progress`: how long it takes
+- `estimate`, `memory`, `progress`: how long it takes, and how much memory
 - `report`, `plot`, `screen`, `files`: what comes out
 """

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import os
+import threading
 import time
 from pathlib import Path
 from typing import Annotated, Any
@@ -11,15 +13,18 @@ from rich.console import Console
 
 import ringcore as rc
 from ringcore.cli.errors import InputError
-from ringcore.cli.genome import attend, fasta, files, region, report, screen, settings
+from ringcore.cli.genome import attend, fasta, files, memory, region, report, screen, settings
 from ringcore.cli.genome.analysis import Analysis, analyse
-from ringcore.cli.genome.estimate import scores_per_second, spoken
+from ringcore.cli.genome.estimate import overhead, scores_per_second, spoken
 from ringcore.cli.genome.progress import watched
 from ringcore.cli.genome.settings import Settings
+from ringcore.cli.printable import printable
+from ringcore.cli.stop import Stopped
 
 FILES = ("bits.bedgraph.gz", "repeats.bed", "summary.json", "map.png")
 LONGEST_SECONDS = 24 * 3600
-MOST_RANKS = 256
+MOST_RANKS = max(16, 4 * (os.cpu_count() or 1))
+"""Ranks are threads here: more than a few a core only wait for each other, and P of them meet P^2 times."""
 
 
 def genome(
@@ -44,7 +49,8 @@ def genome(
         float | None, typer.Option(metavar="B", help="Score of one equal base [default: 3].")
     ] = None,
     force: Annotated[
-        bool, typer.Option("--force", help="Start even if it takes more than 24 hours.")
+        bool,
+        typer.Option("--force", help="Start even if it takes over 24 hours or more memory than is free."),
     ] = False,
 ) -> None:
     """Find where a genome repeats itself, on either strand, however far apart.
@@ -55,7 +61,8 @@ def genome(
     begin = time.perf_counter()
     if not 1 <= ranks <= MOST_RANKS:
         raise InputError(
-            f"--ranks must be from 1 to {MOST_RANKS}. Got {ranks}. One rank uses all cores already."
+            f"--ranks must be from 1 to {MOST_RANKS} on this machine. Got {ranks}. "
+            "Leave it out: one rank uses all cores already."
         )
     records = region.select(fasta.read(path), record or [], region_)
     asked = [settings.choose(entry.codes.size, context, sharpness) for entry in records]
@@ -64,29 +71,43 @@ def genome(
         "context": context, "sharpness": sharpness, "force": force,
     }  # fmt: skip
     timings = {"reading": time.perf_counter() - begin}
-    with files.claimed(out, FILES):
-        analyses = _analysed(records, asked, ranks, force, timings)
-        summary = _published(analyses, arguments, timings, begin, out)
-    screen.report(Console(emoji=False), summary, out, FILES)
+    placed = threading.Event()
+    try:
+        with files.claimed(out, FILES):
+            analyses = _analysed(records, asked, ranks, force, timings)
+            summary, contents = _formatted(analyses, arguments, timings, begin)
+            files.publish(out, contents, placed.set)
+        screen.report(Console(emoji=False), summary, out, FILES)
+    except Stopped as stopped:
+        if placed.is_set():
+            stopped.outcome = f"All four files are in {printable(str(out))}, complete."
+        raise
 
 
 def _analysed(
     records: list[fasta.Record], asked: list[Settings], ranks: int, force: bool, timings: dict[str, float]
 ) -> list[Analysis]:
-    """Estimate the time, then run the attention of all records behind one progress bar."""
+    """Estimate memory and time, then run the attention of all records behind one progress bar."""
     console = Console(stderr=True, emoji=False)
     screen.announce(console, records, asked)
     begin = time.perf_counter()
     total = sum(attend.scores(entry.codes.size) for entry in records)
     largest = max(range(len(records)), key=lambda i: records[i].codes.size)
-    expected = total / scores_per_second(records[largest].codes, asked[largest])
+    codes, chosen = records[largest].codes, asked[largest]
+    room, free = memory.needed(codes.size, chosen, ranks), memory.free()
+    if free is not None and room > free and not force:
+        raise InputError(
+            f"the attention would take about {memory.spoken(room)} of memory, of which {memory.spoken(free)} "
+            "are free on this machine, and more needs --force. Choose a --region or a --record."
+        )
+    expected = total / scores_per_second(codes, chosen) + len(records) * overhead(ranks, chosen)
     middle = time.perf_counter()
     if expected > LONGEST_SECONDS and not force:
         raise InputError(
             f"the attention would take about {spoken(expected)} on this machine, and more than 24 h needs "
             "--force. Add it, or choose a --region or a --record."
         )
-    screen.expect(console, records, expected, ranks)
+    screen.expect(console, records, expected, ranks, room)
     meter = rc.Meter()
     pairs = list(zip(records, asked, strict=True))
     try:
@@ -100,10 +121,10 @@ def _analysed(
     return analyses
 
 
-def _published(
-    analyses: list[Analysis], arguments: dict[str, Any], timings: dict[str, float], begin: float, out: Path
-) -> dict[str, Any]:
-    """Draw, format and write everything; return what summary.json holds."""
+def _formatted(
+    analyses: list[Analysis], arguments: dict[str, Any], timings: dict[str, float], begin: float
+) -> tuple[dict[str, Any], dict[str, bytes]]:
+    """What summary.json holds, and all files as bytes."""
     from ringcore.cli.genome.plot import picture  # slow to import: not before anybody can see an error
 
     drawing = time.perf_counter()
@@ -115,5 +136,4 @@ def _published(
     now = time.perf_counter()
     timings |= {"drawing_and_formatting": now - drawing, "all_before_writing": now - begin}
     summary = report.summary(analyses, arguments, timings)
-    files.publish(out, contents | {"summary.json": report.as_json(summary)})
-    return summary
+    return summary, contents | {"summary.json": report.as_json(summary)}

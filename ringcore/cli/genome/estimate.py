@@ -8,10 +8,10 @@ import time
 import numpy as np
 
 import ringcore as rc
-from ringcore.cli.genome import encode
+from ringcore.cli.genome import attend, encode
 from ringcore.cli.genome.settings import Settings
 
-_QUERIES_PER_CORE, _KEYS = 512, 32768
+_QUERIES_PER_CORE, _KEYS, _RANKS = 512, 32768, 16
 
 
 def scores_per_second(codes: encode.Codes, settings: Settings) -> float:
@@ -30,6 +30,18 @@ def scores_per_second(codes: encode.Codes, settings: Settings) -> float:
         rc.attention(q, k, v, scale=1.0)
         seconds = time.perf_counter() - begin
     return n * m / max(seconds, 1e-9)
+
+
+def overhead(ranks: int, settings: Settings) -> float:
+    """Seconds that one record takes however short it is: each rank meets the block of each other one.
+
+    Of many ranks only some are timed; the work grows with their square.
+    """
+    timed = min(ranks, _RANKS)
+    codes = np.zeros(timed, np.uint8)
+    begin = time.perf_counter()
+    rc.run_ranks(timed, attend.genome_rank, codes, settings, rc.Meter())
+    return (time.perf_counter() - begin) * (ranks / timed) ** 2
 
 
 def spoken(seconds: float) -> str:

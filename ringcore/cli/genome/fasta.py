@@ -15,6 +15,7 @@ from dnaio.readers import FastaReader
 from numpy.typing import NDArray
 
 from ringcore.cli.errors import InputError
+from ringcore.cli.printable import printable
 
 AMBIGUOUS = 4
 """Code of every IUPAC letter that stands for more than one base, and of every place outside a record."""
@@ -36,7 +37,11 @@ _CODES = _table()
 
 @dataclass(frozen=True)
 class RawRecord:
-    """A FASTA record as it stands in the file: name (the header's first word) and letters."""
+    """A FASTA record: its letters as they stand in the file, and the header's first word as its name.
+
+    The name goes to terminals and into BED columns: it holds no blank, and an escape such as ``\\x1b`` for
+    each character that is not printable. So the screen, the files and --record all know it by one name.
+    """
 
     name: str
     letters: str
@@ -101,7 +106,7 @@ def read(path: Path) -> list[RawRecord]:
 
 def _parse(file: BinaryIO | gzip.GzipFile) -> Iterable[RawRecord]:
     def record(header: str, letters: str, _qualities: None) -> RawRecord:
-        return RawRecord((header.split() or ["unnamed"])[0], letters)
+        return RawRecord(printable((header.split() or ["unnamed"])[0]), letters)
 
     # dnaio declares its own class of records here; any callable serves, and ours takes non-ASCII headers.
     return FastaReader(cast(BinaryIO, file), sequence_class=cast(Any, record))  # type: ignore[return-value]

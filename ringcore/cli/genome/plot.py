@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import io
 import math
+import warnings
 from collections.abc import Sequence
 
 import numpy as np
@@ -40,7 +41,10 @@ def picture(analyses: Sequence[Analysis]) -> bytes:
     for panel, analysis in zip(panels, shown, strict=False):
         _panel(panel, analysis)
     file = io.BytesIO()
-    figure.savefig(file, format="png", facecolor="white")
+    with warnings.catch_warnings():
+        # A name in letters that the font lacks is drawn as boxes; the other files have it.
+        warnings.simplefilter("ignore", UserWarning)
+        figure.savefig(file, format="png", facecolor="white")
     return file.getvalue()
 
 
@@ -66,7 +70,7 @@ def _panel(panel: SubFigure, analysis: Analysis) -> None:
     bits_axes = panel.add_axes((left, above, side, _BITS / _HEIGHT), sharex=dots)
     _dots(dots, analysis)
     _bits(bits_axes, analysis)
-    panel.text(left, 1 - 0.42 / _HEIGHT, f"{record.name}: where it repeats itself", fontsize=15,
+    panel.text(left, 1 - 0.42 / _HEIGHT, f"{_short(record.name)}: where it repeats itself", fontsize=15,
                fontweight="bold", color=INK, va="baseline", parse_math=False)  # fmt: skip
     panel.text(
         left, 1 - 0.7 / _HEIGHT,
@@ -74,6 +78,11 @@ def _panel(panel: SubFigure, analysis: Analysis) -> None:
         f"{asked.context} bases of context",
         fontsize=10.5, color=INK, va="baseline",
     )  # fmt: skip
+
+
+def _short(name: str, most: int = 36) -> str:
+    """A name that leaves room beside it for the rest of the title."""
+    return name if len(name) <= most else name[: most - 3] + "..."
 
 
 def _bits(axes: Axes, analysis: Analysis) -> None:

@@ -10,10 +10,11 @@ from rich.console import Console
 from rich.markup import escape
 from rich.table import Table
 
-from ringcore.cli.genome import attend
+from ringcore.cli.genome import attend, memory
 from ringcore.cli.genome.estimate import spoken
 from ringcore.cli.genome.fasta import Record
 from ringcore.cli.genome.settings import BACKGROUND_LIMIT, Settings, background, same_base
+from ringcore.cli.printable import printable
 
 _LISTED = 10
 
@@ -41,12 +42,14 @@ def announce(console: Console, records: Sequence[Record], settings: Sequence[Set
         console.print(f"... and {len(records) - _LISTED:,} more records", highlight=False, soft_wrap=True)
 
 
-def expect(console: Console, records: Sequence[Record], seconds: float, ranks: int) -> None:
-    """How much work there is and how long it should take."""
+def expect(console: Console, records: Sequence[Record], seconds: float, ranks: int, room: int) -> None:
+    """How much work there is, how long it should take, and how many bytes of memory."""
     pairs = sum(attend.scores(record.codes.size) for record in records)
     on = "one rank" if ranks == 1 else f"{ranks} ranks"
+    about = "" if seconds < 1 else "about "
     console.print(
-        f"attention over {pairs:.2g} query-key pairs on {on}: about {spoken(seconds)}",
+        f"attention over {pairs:.2g} query-key pairs on {on}: {about}{spoken(seconds)}, "
+        f"about {memory.spoken(room)} of memory",
         highlight=False,
         soft_wrap=True,
     )
@@ -72,7 +75,7 @@ def report(console: Console, summary: dict[str, Any], folder: Path, names: Seque
         )
     console.print()
     for name in names:
-        console.print(f"  {folder / name}", highlight=False, markup=False, soft_wrap=True)
+        console.print("  " + printable(str(folder / name)), highlight=False, markup=False, soft_wrap=True)
 
 
 def _longest(record: dict[str, Any]) -> Table:
