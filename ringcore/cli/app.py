@@ -56,7 +56,8 @@ def run(args: list[str]) -> int:
         message = str(error.format_message())
         if not message:  # `ringcore` alone: typer has printed the help
             return 2
-        return _refuse(f"{message.rstrip('.')}. See ringcore --help.")
+        asked = getattr(getattr(error, "ctx", None), "command_path", "ringcore")
+        return _refuse(f"{message.rstrip('.')}{'' if message.endswith('?') else '.'} See {asked} --help.")
     return code if isinstance(code, int) else 0
 
 

@@ -145,5 +145,8 @@ def test_the_whole_chloroplast() -> None:
     assert known.certain() <= rows
     assert Match(84_170, 110_434, 128_214, 154_478, "-") in rows
     inside = result.repeats.covered(len(text))
-    assert result.echo.bits[inside].mean() < 0.1
+    # The first 16 bases of each repeat have no copy of their context yet: short repeats cost their 2 bits.
+    long = np.r_[84_170:110_434, 128_214:154_478]
+    assert result.echo.bits[long].mean() < 0.05
+    assert result.echo.bits[inside].mean() < 0.2
     assert 1.9 < result.echo.bits[~inside].mean() < 2.1

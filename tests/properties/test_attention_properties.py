@@ -201,7 +201,7 @@ def test_contract_01_sums_of_many_equal_terms(kernel, spread, S_q, S_k):
 
 
 @pytest.mark.parametrize("xp", EAGER, indirect=True)
-@settings(ignore_scope, max_examples=examples(150))
+@settings(ignore_scope, max_examples=examples(100))
 @given(problem=attention_problems(np, dtypes=("float64", "float32"), poison=True))
 def test_contract_04_a_bad_number_reaches_only_the_rows_that_see_it(xp, met, problem):
     meet(problem, met)

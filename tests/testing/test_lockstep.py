@@ -349,7 +349,8 @@ rng = np.random.default_rng(0)
 rng.normal()
 for thing in [
     functools.partial(Plain, Plain(1)), functools.partial(lambda x: x, 1), Plain(1).__call__,
-    [Plain(1)].append, rng, rng.normal, np.random.RandomState(3), np.random.PCG64(4), types.SimpleNamespace(a=Plain(1)),
+    [Plain(1)].append, rng, rng.normal, np.random.RandomState(3), np.random.PCG64(4),
+    types.SimpleNamespace(a=Plain(1)),
     collections.deque([Plain(1)]), np.array([Plain(1), None]), {"f": np.add, "g": len, "h": operator.add},
 ]:
     print(digest(thing))

@@ -65,7 +65,7 @@ def test_layouts_shrink_to_no_position_on_one_rank():
 
 def seen_by_intervals(mask, S_q, S_k, shape):
     """The table that a mask's intervals stand for."""
-    lo, hi = (mask or rc.full()).lower(np, np.arange(S_q), S_k)
+    lo, hi = (rc.full() if mask is None else mask).lower(np, np.arange(S_q), S_k)
     j = np.arange(S_k)
     inside = (j >= lo[..., None]) & (j < hi[..., None])
     assert (inside.sum(axis=0) <= 1).all(), "the intervals of a query must be disjoint"

@@ -46,7 +46,7 @@ def genome(
         int | None, typer.Option(metavar="W", help="Bases that are compared; chosen for the genome's size.")
     ] = None,
     sharpness: Annotated[
-        float | None, typer.Option(metavar="B", help="Score of one equal base [default: 3].")
+        float | None, typer.Option(metavar="B", help="Score of one equal base; 3 by default.")
     ] = None,
     force: Annotated[
         bool,
@@ -55,8 +55,9 @@ def genome(
 ) -> None:
     """Find where a genome repeats itself, on either strand, however far apart.
 
-    Exact attention of every position over all positions of both strands, with no trained weights, finds
-    exact repeats and the bits per base that they leave. Each record is a genome of its own.
+    Exact attention of every position over all positions of both strands,
+    with no trained weights, finds exact repeats and the bits per base that
+    they leave. Each record is a genome of its own.
     """
     begin = time.perf_counter()
     if not 1 <= ranks <= MOST_RANKS:
