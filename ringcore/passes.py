@@ -119,7 +119,7 @@ def backward(
 
 
 def _sum(total: Array, x: Array) -> Array:
-    """``total + x``, in place where NumPy can: both are this pass's own, and a third would be a shard more."""
+    """``total + x``, in place where NumPy can: both are this pass's own; a third would be a shard more."""
     if isinstance(total, np.ndarray) and total.flags.writeable:
         total += x
         return total

@@ -106,8 +106,8 @@ def ring_of(options: Options) -> Ring:
     ring = Ring() if options.ring is None else options.ring
     if not isinstance(ring, Ring):
         raise TypeError(
-            f"ring must be a ringcore.Ring. Got {type(ring).__name__}. Wrap a communicator, rc.Ring(comm), or run on "
-            "threads: rc.run_ranks(4, fn) calls fn(ring) on each rank."
+            f"ring must be a ringcore.Ring. Got {type(ring).__name__}. Wrap a communicator, rc.Ring(comm), "
+            "or run on threads: rc.run_ranks(4, fn) calls fn(ring) on each rank."
         )
     return ring
 

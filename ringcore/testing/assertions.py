@@ -136,7 +136,7 @@ def assert_no_growth(ring_nrms: float, dense_nrms: float, *, name: str = "result
 
 
 def check_attention(
-    problem: Problem, results: Sequence[Results], *, u: float | None = None, factor: float = FACTOR
+    problem: Problem, results: Sequence[Results], *, u: float | None = None, factor: float | None = None
 ) -> dict[str, float]:
     """Compare what every rank got for a problem with the reference over the whole sequence.
 
@@ -150,8 +150,10 @@ def check_attention(
     problem : Problem
     results : sequence of Results, one for each rank
         This rank's shards, as `solve` returns them.
-    u, factor
+    u : float, optional
         As in `assert_within_contract`.
+    factor : float, optional
+        As there; `Problem.factor` by default.
 
     Returns
     -------
@@ -177,7 +179,7 @@ def check_attention(
                 _dtype_of(problem, name),
                 name=name,
                 u=u,
-                factor=factor,
+                factor=problem.factor if factor is None else factor,
                 where=~getattr(reach, name),
             )
             if getattr(reach, name).any():

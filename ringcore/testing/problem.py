@@ -47,6 +47,7 @@ class Poison(NamedTuple):
 
 
 _NO_MASK = DrawnMask()
+_TILE = 512  # no kernel's tiles have longer sides
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -168,6 +169,19 @@ class Problem:
         if name in ("lse", "dlse"):
             return (*lead, length)
         return (*lead, length, self.E if name in ("v", "dv", "out", "dout") else self.D)
+
+    @property
+    def factor(self) -> float:
+        """The contract's factor of u cond: 8, and n/4 more where all n terms of a sum are equal.
+
+        n is the longest sum inside one product of ringcore's kernels: a head dimension, or the side of a
+        tile, times H / G where the query heads of a group are stacked on its rows.
+        """
+        if self.fill is None:
+            return 8.0
+        group = 1 if self.heads is None else self.heads[0] // self.heads[1]
+        longest = max(self.D, self.E, min(self.S_k, _TILE), min(self.S_q, _TILE) * group)
+        return 8.0 + longest / 4
 
     # ------------------------------------------------------------------ arrays
 
