@@ -19,7 +19,7 @@ def rendered(summary: dict) -> str:
     """The block of the README, from what the demo wrote."""
     (record,) = summary["records"]
     longest = record["longest_repeats"]
-    seconds = summary["seconds"]["attention"]
+    seconds, billions = summary["seconds"]["attention"], record["scores"] / 1e9
     copies = [("start", "end"), ("partner_start", "partner_end")]
     rows = "\n".join(
         "| " + " | ".join(f"{r[a]:,}-{r[b]:,}" for a, b in copies) + f" | {r['strand']} | {r['bases']:,} |"
@@ -28,14 +28,14 @@ def rendered(summary: dict) -> str:
     return f"""
 ![Bits per base along the chloroplast genome, and a dot plot of its repeats]({RESULTS}/map.png)
 
-*Arabidopsis thaliana* chloroplast, {record["bases"]:,} bases, {record["scores"] / 1e9:.1f} billion scores in
-{seconds:.0f} s on 2 cores. {record["repeats"]:,} exact repeats; the longest ones (0-based, half-open):
+*Arabidopsis thaliana* chloroplast, {record["bases"]:,} bases: {billions:.1f} billion scores in
+{seconds:.0f} s on 2 cores, and {record["repeats"]:,} exact repeats. The longest ones (0-based, half-open):
 
 | copy | other copy | strand | bases |
 |---|---|---|---|
 {rows}
 
-Bits needed per base, given what follows elsewhere: {record["mean_bits_inside_repeats"]:.2f} inside repeats,
+Bits needed per base, given what follows elsewhere: {record["mean_bits_inside_repeats"]:.2f} inside repeats, \
 {record["mean_bits_outside_repeats"]:.2f} outside.
 
 """
