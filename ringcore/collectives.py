@@ -9,9 +9,8 @@ from __future__ import annotations
 
 import math
 import operator
-from collections.abc import Callable, Sequence
-from functools import wraps
-from typing import TYPE_CHECKING, Any, TypeVar, cast
+from collections.abc import Sequence
+from typing import TYPE_CHECKING, Any, cast
 
 import numpy as np
 from array_api_compat import array_namespace, device
@@ -22,26 +21,13 @@ from ringcore.layout import Layout
 from ringcore.protocols import Array, ArraySpec, Exchange, Send
 from ringcore.registry import backend_of
 from ringcore.shards import sequence_axis
-from ringcore.swap import TAG, check_array, copy_of, empty_of, select, spec_of, swap
+from ringcore.swap import TAG, check_array, copy_of, empty_of, exclusive, select, spec_of, swap
 
 if TYPE_CHECKING:
     from ringcore.ring import Ring
 
-F = TypeVar("F", bound=Callable[..., Any])
 
-
-def _exclusive(function: F) -> F:
-    """One thread at a time on a ring, and no warning or exception of NumPy's on some ranks only."""
-
-    @wraps(function)
-    def wrapped(x: Any, ring: Ring, *args: Any, **kwargs: Any) -> Any:
-        with ring.exclusive(function.__name__), np.errstate(all="ignore"):
-            return function(x, ring, *args, **kwargs)
-
-    return cast(F, wrapped)
-
-
-@_exclusive
+@exclusive
 def scatter(x: Array | None, ring: Ring, layout: Layout, root: int = 0, axis: int = -2) -> Array:
     """Give every rank its shard of an array that one rank has.
 
@@ -127,7 +113,7 @@ def scatter(x: Array | None, ring: Ring, layout: Layout, root: int = 0, axis: in
     return own
 
 
-@_exclusive
+@exclusive
 def gather(x: Array, ring: Ring, layout: Layout, root: int = 0, axis: int = -2) -> Array | None:
     """Join all ranks' shards on one rank; the inverse of `scatter`.
 
@@ -183,7 +169,7 @@ def gather(x: Array, ring: Ring, layout: Layout, root: int = 0, axis: int = -2) 
     return layout.unshard([got[rank] for rank in range(ring.size)], axis=front)
 
 
-@_exclusive
+@exclusive
 def reshard(x: Array, ring: Ring, old: Layout, new: Layout, axis: int = -2) -> Array:
     """Change the layout of a sharded array.
 
@@ -252,7 +238,7 @@ def reshard(x: Array, ring: Ring, old: Layout, new: Layout, axis: int = -2) -> A
     return select(joined, np.argsort(np.concatenate(list(coming.values()))), front)
 
 
-@_exclusive
+@exclusive
 def allreduce(x: Array, ring: Ring) -> Array:
     """Sum the arrays of all ranks; every rank gets the same bits.
 
@@ -312,7 +298,7 @@ def allreduce(x: Array, ring: Ring) -> Array:
     return xp.reshape(xp.concat([sums[r] for r in ranks]), x.shape)
 
 
-@_exclusive
+@exclusive
 def alltoall(arrays: Sequence[Array], ring: Ring) -> list[Array]:
     """Send one array to each rank, and get one from each.
 

@@ -4,8 +4,9 @@ from __future__ import annotations
 
 import importlib
 import math
-from collections.abc import Mapping
-from typing import TYPE_CHECKING, Any
+from collections.abc import Callable, Mapping
+from functools import wraps
+from typing import TYPE_CHECKING, Any, TypeVar, cast
 
 import numpy as np
 from array_api_compat import array_namespace, device, is_array_api_obj
@@ -16,6 +17,20 @@ from ringcore.registry import backend_of
 
 if TYPE_CHECKING:
     from ringcore.ring import Ring
+
+F = TypeVar("F", bound=Callable[..., Any])
+
+
+def exclusive(function: F) -> F:
+    """One thread at a time on a ring, and no warning or exception of NumPy's on some ranks only."""
+
+    @wraps(function)
+    def wrapped(x: Any, ring: Ring, *args: Any, **kwargs: Any) -> Any:
+        with ring.exclusive(function.__name__), np.errstate(all="ignore"):
+            return function(x, ring, *args, **kwargs)
+
+    return cast(F, wrapped)
+
 
 TAG = 0
 """Collectives complete before they return, so one tag serves all."""
