@@ -59,6 +59,9 @@ def agree(
         RingError stands for an error of any other type.
     """
     transport, timeout = ring.transport, ring.timeout
+    if transport.size == 1:  # nobody to agree with
+        checked = check()
+        return checked, [local(checked)]
     error: Exception | None = None
     try:
         checked = check()
@@ -68,11 +71,7 @@ def agree(
             "local": local(checked),
         }
     except Exception as raised:  # whatever it is, the other ranks must hear of it
-        if transport.size == 1:
-            raise
         error, message = raised, {"call": call, "error": _described(raised)}
-    if transport.size == 1:
-        return checked, [message["local"]]
     gathered = transport.allgather_bytes(json.dumps(message).encode(), timeout)
     reports = [json.loads(report) for report in gathered]
     for rank, report in enumerate(reports):
