@@ -213,7 +213,9 @@ def test_every_library_and_dtype_keeps_its_bits(xp: Library, dtype: str) -> None
 def test_unsigned_integers(dtype: str) -> None:
     old, new = Layout.contiguous(length=9, ranks=2), Layout.zigzag(length=9, ranks=2)
     x = bits(1, (9,), dtype)
-    run(2, lambda ring: reshard(cut(x, old, ring.rank, 0), ring, old, new, axis=0))
+    moved = run(2, lambda ring: reshard(cut(x, old, ring.rank, 0), ring, old, new, axis=0))
+    for rank, part in enumerate(moved):
+        assert part.dtype == x.dtype and np.array_equal(part, x[new.positions(rank)])
 
 
 @pytest.mark.parametrize("ranks", [1, 3])

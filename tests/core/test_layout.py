@@ -409,3 +409,15 @@ def test_23_a_layout_that_does_not_fit_the_lengths_is_an_error():
     shards = [contiguous.shard(x, rank, axis=0) for rank in range(4)]
     with pytest.raises(ValueError, match=r"shard of rank 0 must have shape \(7,\).*Got \(8,\)"):
         Layout.zigzag(length=30, ranks=4).unshard(shards, axis=0)
+
+
+@given(data=st.data())
+def test_holders_are_the_ranks_with_a_position_in_an_interval(data: st.DataObject) -> None:
+    """Runs of chunks that begin anywhere, go around the end, or all the way; chunks and ranks left empty."""
+    S, P = data.draw(st.integers(1, 30)), data.draw(st.integers(1, 6))
+    layout = data.draw(st.sampled_from(layouts_of(S, P)))
+    ends = st.lists(st.integers(0, S), min_size=2, max_size=2, unique=True).map(sorted)
+    intervals = data.draw(st.lists(ends, max_size=4))
+    lo, hi = np.array(intervals, np.int64).reshape(-1, 2).T
+    want = [any(a <= p < b for p in layout.positions(rank) for a, b in intervals) for rank in range(P)]
+    assert layout.holders(lo, hi).tolist() == want
