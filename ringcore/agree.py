@@ -9,7 +9,8 @@ from __future__ import annotations
 import hashlib
 import json
 from collections.abc import Callable, Mapping
-from typing import TYPE_CHECKING, TypeVar
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING, Any, TypeVar
 
 from ringcore.errors import RingError
 
@@ -20,7 +21,41 @@ _ERRORS: dict[str, type[Exception]] = {kind.__name__: kind for kind in (ValueErr
 
 _LONGEST_FACT = 200  # characters
 
+_MOST_AGREEMENTS = 256
+
 T = TypeVar("T")
+
+
+@dataclass
+class Agreements:
+    """What the ranks of a ring have agreed on so far, for ``check="once"``.
+
+    Attributes
+    ----------
+    known : dict of digest to list
+        The ``local`` of each rank, by call, facts and this rank's own ``local``.
+    mark : bytes
+        Digest of what the call in progress has in common on all ranks, empty if nobody relies on it; its
+        messages carry it.
+    """
+
+    known: dict[str, list[object]] = field(default_factory=dict)
+    mark: bytes = b""
+
+    def add(self, common: str) -> None:
+        """Let the mark stand for this, too."""
+        self.mark = hashlib.blake2b(self.mark + common.encode(), digest_size=8).digest()
+
+    def keep(self, key: str, everybody: list[object]) -> None:
+        """Remember an agreement, and forget the oldest; all ranks make the same ones in the same order."""
+        self.known[key] = everybody
+        if len(self.known) > _MOST_AGREEMENTS:
+            del self.known[next(iter(self.known))]
+
+
+def is_agreed(error: BaseException) -> bool:
+    """Whether every rank raises this error: nobody waits for the one that does."""
+    return bool(getattr(error, "_ringcore_agreed", False))
 
 
 def agree(
@@ -29,6 +64,8 @@ def agree(
     check: Callable[[], T],
     facts: Callable[[T], Mapping[str, str]],
     local: Callable[[T], object] = lambda _: None,
+    *,
+    repeats: bool = False,
 ) -> tuple[T, list[object]]:
     """Run a check on every rank and compare what the calls must have in common. Collective.
 
@@ -44,6 +81,8 @@ def agree(
         What must be equal on all ranks, by name, from the result of the check.
     local : callable, optional
         What every rank shall know of every other, as JSON; may differ.
+    repeats : bool, default False
+        Whether a ring with ``check="once"`` may take the answer that it got to the same question before.
 
     Returns
     -------
@@ -57,23 +96,53 @@ def agree(
     ValueError, TypeError, RingError
         On every rank alike: the error of the lowest rank that failed, or the first difference.
         RingError stands for an error of any other type.
+
+    Notes
+    -----
+    Where answers come from memory, an error of the check is this rank's alone; `Ring.exclusive` tells the
+    others of it.
     """
-    transport, timeout = ring.transport, ring.timeout
-    if transport.size == 1:  # nobody to agree with
-        checked = check()
+    if ring.size == 1:  # nobody to agree with
+        try:
+            checked = check()
+        except Exception as alone:
+            raise _agreed(alone) from alone.__cause__
         return checked, [local(checked)]
+    memory = ring.agreements if repeats and ring.check == "once" else None
     error: Exception | None = None
+    key = ""
     try:
         checked = check()
-        message: dict[str, object] = {
-            "call": call,
-            "facts": _shortened(facts(checked)),
-            "local": local(checked),
-        }
+        common, mine = _shortened(facts(checked)), local(checked)
+        message: dict[str, object] = {"call": call, "facts": common, "local": mine}
+        if memory is not None:
+            memory.add(json.dumps([call, common]))
+            key = _digest(json.dumps(message))
+            if key in memory.known:
+                return checked, memory.known[key]
     except Exception as raised:  # whatever it is, the other ranks must hear of it
+        if memory is not None and memory.known:  # they may be past the comparison
+            raise
         error, message = raised, {"call": call, "error": _described(raised)}
-    gathered = transport.allgather_bytes(json.dumps(message).encode(), timeout)
+    gathered = ring.transport.allgather_bytes(json.dumps(message).encode(), ring.timeout)
     reports = [json.loads(report) for report in gathered]
+    try:
+        _compare(reports, error)
+    except Exception as same:
+        raise _agreed(same) from same.__cause__
+    everybody = [report["local"] for report in reports]
+    if memory is not None:
+        memory.keep(key, everybody)
+    return checked, everybody
+
+
+def _agreed(error: Exception) -> Exception:
+    error._ringcore_agreed = True  # type: ignore[attr-defined]
+    return error
+
+
+def _compare(reports: list[dict[str, Any]], error: Exception | None) -> None:
+    """Raise what all ranks are to raise, if anything."""
     for rank, report in enumerate(reports):
         if report["call"] != reports[0]["call"]:
             raise ValueError(
@@ -83,7 +152,7 @@ def agree(
     for rank, report in enumerate(reports):
         if "error" in report:
             kind, text = report["error"]
-            raise _ERRORS[kind](f"{text} (on rank {rank} of {transport.size})") from error
+            raise _ERRORS[kind](f"{text} (on rank {rank} of {len(reports)})") from error
     for name in reports[0]["facts"]:
         for rank, report in enumerate(reports):
             here, there = reports[0]["facts"][name], report["facts"].get(name)
@@ -92,7 +161,6 @@ def agree(
                     f"all ranks must pass the same {name}. Rank 0 passed {here}, rank {rank} {there}. "
                     "Make the call with equal arguments on every rank; only the arrays' rows differ."
                 )
-    return checked, [report["local"] for report in reports]
 
 
 def _described(error: Exception) -> tuple[str, str]:

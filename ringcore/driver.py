@@ -14,12 +14,16 @@ from functools import partial
 from threading import Thread
 
 import numpy as np
+from array_api_compat import array_namespace
 
-from ringcore.errors import PeerTimeout
+from ringcore.errors import RingError
 from ringcore.protocols import Array, ArraySpec, Backend, Exchange, Recv, Send, Transport, Wire
 from ringcore.schedule import BLOCK, SUM, Message, Tick
+from ringcore.wire import from_host
 
 _POLL_SECONDS = 0.0005
+_ANSWER_SECONDS = 0.02  # when nothing of ours is on its way, others are still to hear that we compute
+_WORTH_A_THREAD = 5_000_000  # FLOPs: under a millisecond, in which nobody asks
 
 Arrays = tuple[Array, ...]
 
@@ -40,6 +44,8 @@ class Journey:
         (sum, contribution) -> sum.
     home : callable
         Takes a sum for this rank's own block.
+    flops : callable
+        Owner -> about how many operations ``compute`` takes, at most.
     """
 
     own: Arrays
@@ -48,6 +54,7 @@ class Journey:
     compute: Callable[[int, Arrays], Arrays | None]
     merge: Callable[[Arrays, Arrays], Arrays]
     home: Callable[[Arrays], None]
+    flops: Callable[[int], int]
 
 
 def run(
@@ -57,25 +64,28 @@ def run(
     backend: Backend,
     like: Array,
     timeout: float,
+    mark: bytes = b"",
 ) -> None:
     """Execute the ticks of this rank. Collective: every rank runs its own.
+
+    Parameters
+    ----------
+    mark : bytes
+        What every message carries and is held to on receipt; empty: nothing.
 
     Raises
     ------
     PeerTimeout
         If a rank is silent for ``timeout`` seconds; names it and the hop.
+    RingError
+        If a message carries another mark.
     """
-    cargo = _Cargo(journey, ticks, backend, transport, like)
+    cargo = _Cargo(journey, ticks, backend, transport, like, mark)
+    call = transport.status
     for hop, tick in enumerate(ticks):
-        try:
-            _hop(cargo, hop, tick, transport, timeout)
-        except PeerTimeout as error:
-            raise PeerTimeout(
-                f"rank {transport.rank} of {transport.size} has waited {timeout:g} s for rank {error.peer} "
-                f"at hop {hop} of {len(ticks) - 1}. That rank has died, hangs, or did not make this call; "
-                "a slow one needs a larger timeout: Ring(..., timeout=seconds).",
-                error.peer,
-            ) from None
+        transport.status = f"{call}, hop {hop} of {len(ticks) - 1}"
+        _hop(cargo, hop, tick, transport, timeout)
+    transport.status = call
 
 
 def _hop(cargo: _Cargo, hop: int, tick: Tick, transport: Transport, timeout: float) -> None:
@@ -90,8 +100,9 @@ def _hop(cargo: _Cargo, hop: int, tick: Tick, transport: Transport, timeout: flo
     contribution = None
     if tick.compute is not None:
         work = partial(cargo.journey.compute, tick.compute, cargo.blocks[tick.compute])
+        aside = transport.needs_polling and cargo.journey.flops(tick.compute) > _WORTH_A_THREAD
         with transport.computing():
-            contribution = _while_polling(work, exchange) if transport.needs_polling else work()
+            contribution = _while_polling(work, exchange) if aside else work()
         del work
     exchange.wait(timeout)
     del outgoing, exchange  # sums are added below: what has been sent need not be held meanwhile
@@ -106,33 +117,43 @@ class _Cargo:
     """What a rank holds between hops: one block to compute with, its own as long as it sends it, and sums."""
 
     def __init__(
-        self, journey: Journey, ticks: Sequence[Tick], backend: Backend, transport: Transport, like: Array
+        self,
+        journey: Journey,
+        ticks: Sequence[Tick],
+        backend: Backend,
+        transport: Transport,
+        like: Array,
+        mark: bytes,
     ) -> None:
         self.journey, self.backend, self.like = journey, backend, like
         self.rank, self.where = transport.rank, transport.where
+        self.mark = _Mark(mark, like)
         self.sums: dict[int, Arrays] = {}
         self.wires: dict[int, Wire] = {}  # blocks as they go on; unpacked arrays are views of them
         self.last_sent = max((hop for hop, tick in enumerate(ticks) if self._sends_own(tick)), default=-1)
         own = journey.own
         if self.last_sent >= 0:
-            self.wires[self.rank] = backend.pack(own, self.where)
-            own = self._unpacked(self.wires[self.rank])  # the same bits as what the others compute with
+            self.wires[self.rank] = backend.pack(self.mark.arrays + own, self.where)
+            own = self._unpacked(
+                self.wires[self.rank], self.rank
+            )  # the same bits as what the others compute with
         self.blocks: dict[int, Arrays] = {self.rank: own}
 
     def pack(self, message: Message) -> Wire:
         if message.what == SUM:
-            return self.backend.pack(self.sums.pop(message.block), self.where)
+            return self.backend.pack(self.mark.arrays + self.sums.pop(message.block), self.where)
         return self.wires[message.block]
 
     def blank(self, message: Message) -> Wire:
         specs_of = self.journey.sum_specs if message.what == SUM else self.journey.block_specs
-        return self.backend.blank(specs_of(message.block), self.where)
+        return self.backend.blank([*self.mark.specs, *specs_of(message.block)], self.where)
 
     def take(self, message: Message, wire: Wire) -> None:
         if message.what == BLOCK:
-            self.blocks[message.block], self.wires[message.block] = self._unpacked(wire), wire
+            self.blocks[message.block] = self._unpacked(wire, message.peer)
+            self.wires[message.block] = wire
             return
-        arrays = self.backend.unpack(wire, self.like)
+        arrays = self.mark.checked(self.backend.unpack(wire, self.like), message.peer)
         if message.block == self.rank:
             self.journey.home(arrays)
         else:
@@ -146,9 +167,9 @@ class _Cargo:
         else:
             self.sums[block] = contribution
 
-    def _unpacked(self, wire: Wire) -> Arrays:
+    def _unpacked(self, wire: Wire, source: int) -> Arrays:
         """A block's arrays, read-only where NumPy can say so: their bytes may be on their way out."""
-        arrays = self.backend.unpack(wire, self.like)
+        arrays = self.mark.checked(self.backend.unpack(wire, self.like), source)
         for x in arrays:
             if isinstance(x, np.ndarray):
                 x.flags.writeable = False
@@ -164,14 +185,36 @@ class _Cargo:
         return any(message.what == BLOCK and message.block == self.rank for message in tick.sends)
 
 
+class _Mark:
+    """What messages begin with, where ranks rely on an earlier comparison of their arguments."""
+
+    def __init__(self, mark: bytes, like: Array) -> None:
+        self.arrays: Arrays = ()
+        self.specs: tuple[ArraySpec, ...] = ()
+        if mark:
+            self.arrays = (from_host(np.frombuffer(mark, np.uint8).copy(), like),)
+            self.specs = (ArraySpec(tuple(self.arrays[0].shape), self.arrays[0].dtype),)
+
+    def checked(self, arrays: Arrays, source: int) -> Arrays:
+        """The arrays behind the mark, which must be this rank's own."""
+        if not self.arrays:
+            return arrays
+        xp = array_namespace(arrays[0])
+        if not bool(xp.all(arrays[0] == self.arrays[0])):
+            raise RingError(
+                "all ranks must pass the same arguments. Those of a message from rank "
+                f"{source} differ from this rank's, which were compared on an earlier call only. "
+                'Make the ring with check="always" to be told the difference.'
+            )
+        return arrays[1:]
+
+
 def _tag(message: Message, hop: int) -> int:
     return 2 * hop + (message.what == SUM)
 
 
 def _while_polling(work: Callable[[], Arrays | None], exchange: Exchange) -> Arrays | None:
     """Compute; a transport that moves data only when asked is asked meanwhile, by this thread alone."""
-    if exchange.test():
-        return work()
     future: Future[Arrays | None] = Future()
     context = copy_context()  # NumPy's errstate among others
 
@@ -183,7 +226,7 @@ def _while_polling(work: Callable[[], Arrays | None], exchange: Exchange) -> Arr
 
     worker = Thread(target=compute, name="ringcore-compute", daemon=True)
     worker.start()
-    while worker.is_alive() and not exchange.test():
-        worker.join(_POLL_SECONDS)
-    worker.join()
+    while worker.is_alive():
+        # What this raises ends the call; the worker's result is then of no use, and nobody waits for it.
+        worker.join(_ANSWER_SECONDS if exchange.test() else _POLL_SECONDS)
     return future.result()

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from functools import cached_property
+from typing import cast
 
 import numpy as np
 from array_api_compat import array_namespace
@@ -121,17 +122,30 @@ def prepare(call: str, q: Array, k: Array, v: Array, options: Options) -> Proble
         The same on every rank, before any data moves.
     """
     ring = ring_of(options)
-    draft, lengths = agree(
+    if options.layout is None:  # the ranks' lengths make one
+        _, lengths = agree(
+            call,
+            ring,
+            lambda: _validate(q, k, v, ring, options),
+            lambda draft: _facts(draft, options),
+            lambda draft: [draft.q.shape[-2], draft.k.shape[-2]],
+            repeats=True,
+        )
+        q_layout, k_layout = _layouts(options, cast(list[list[int]], lengths))
+        options = replace(options, layout=q_layout, k_layout=k_layout)
+
+    def check() -> tuple[Problem, np.ndarray]:
+        problem = _validate(q, k, v, ring, options)
+        return problem, _needs_row(problem)
+
+    (problem, _), rows = agree(
         call,
         ring,
-        lambda: _validate(q, k, v, ring, options),
-        lambda problem: _facts(problem, options),
-        lambda problem: [problem.q.shape[-2], problem.k.shape[-2]],
+        check,
+        lambda found: _facts(found[0], options),
+        lambda found: _to_hex(found[1]),
+        repeats=True,
     )
-    q_layout, k_layout = _layouts(options, lengths)  # type: ignore[arg-type]
-    needs = np.zeros((ring.size, ring.size), bool)
-    problem = replace(draft, q_layout=q_layout, k_layout=k_layout, needs=needs)
-    _, rows = agree(call, ring, lambda: _needs_row(problem), lambda _: {}, _to_hex)
     problem.needs[...] = [_from_hex(row, ring.size) for row in rows]
     return problem
 
@@ -184,15 +198,16 @@ def _validate(q: Array, k: Array, v: Array, ring: Ring, options: Options) -> Pro
             "a dense mask holds the rows of the queries at home, so K and V must travel. "
             "Got side='q'. Use side='kv' or 'auto'."
         )
-    anything = Layout.contiguous(length=0, ranks=1)  # filled in when all lengths are known
+    unknown = Layout.contiguous(length=0, ranks=1)  # until all lengths are
+    q_layout = options.layout or unknown
     return Problem(
         q,
         k,
         v,
         ring,
         options.backend or registry.backend_of(q),
-        anything,
-        anything,
+        q_layout,
+        options.k_layout or q_layout,
         mask,
         scale,
         "kv" if mask.arrays else options.side,
@@ -200,7 +215,7 @@ def _validate(q: Array, k: Array, v: Array, ring: Ring, options: Options) -> Pro
         options.meter or Meter(),
         options.seq_axis,
         two_d,
-        np.zeros((0, 0), bool),
+        np.zeros((ring.size, ring.size), bool),
     )
 
 

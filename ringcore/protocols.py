@@ -165,6 +165,12 @@ class Transport(Protocol):
     """True if messages move only while somebody calls ``Exchange.test`` (MPI)."""
     where: str
     """What it reads and writes: 'host' memory, 'device' memory, or device memory in 'stream' order."""
+    cores: int | None
+    """Cores that this rank may keep busy, where other ranks share the machine with it; None: all it finds."""
+    status: str
+    """What this rank is at, say "attention, hop 2 of 7"; set by its user, told to those who wait for it."""
+    lock: AbstractContextManager[Any]
+    """A `threading.RLock`, held during a collective call: messages of two threads would mix."""
 
     def exchange(self, sends: Sequence[Send], recvs: Sequence[Recv]) -> Exchange:
         """Post all receives, then all sends; return at once. Buffers belong to the transport until done.
@@ -183,4 +189,15 @@ class Transport(Protocol):
 
     def split(self, color: int, key: int, timeout: float) -> Transport:
         """The group of the ranks that gave the same color, ordered by key, then rank. Collective."""
+        ...
+
+    def give_up(self, error: BaseException) -> None:
+        """Tell the others that this rank cannot go on with the call: who waits for it gets `PeerFailed`.
+
+        Returns soon. The transport is of no use afterwards.
+        """
+        ...
+
+    def close(self) -> None:
+        """Give back what this transport holds; what is the caller's stays. Collective."""
         ...

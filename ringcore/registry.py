@@ -14,7 +14,12 @@ from typing import Any, cast
 from ringcore.protocols import Array, Backend, Transport
 
 _BACKENDS = {"numpy": "ringcore_numpy:backend"}
-_TRANSPORTS = {"NoneType": "ringcore_threads:solo", "threads": "ringcore_threads:run_ranks"}
+_TRANSPORTS = {
+    "NoneType": "ringcore_threads:solo",
+    "threads": "ringcore_threads:run_ranks",
+    "mpi4py": "ringcore_mpi:transport",
+    "world": "ringcore_mpi:world",
+}
 
 
 def backend_of(array: Array) -> Backend:
@@ -22,8 +27,14 @@ def backend_of(array: Array) -> Backend:
     return _backend(_root(array))
 
 
-def transport_of(comm: Any) -> Transport:
-    """The transport for a communicator; a transport stands for itself, None for one rank alone.
+def transport_of(comm: Any, timeout: float = 600.0) -> Transport:
+    """The transport for a communicator; a transport stands for itself, None for one rank alone. Collective.
+
+    Parameters
+    ----------
+    comm : communicator, Transport or None
+    timeout : float
+        Seconds to wait for the other ranks of the communicator.
 
     Raises
     ------
@@ -41,7 +52,12 @@ def transport_of(comm: Any) -> Transport:
             "ringcore.run_ranks(P, fn) for threads, or install a package with a "
             f"'ringcore.transports' entry point named {name!r}."
         )
-    return cast(Transport, make() if comm is None else make(comm))
+    return cast(Transport, make() if comm is None else make(comm, timeout))
+
+
+def world_transport(timeout: float) -> Transport:
+    """The transport of all processes that a launcher such as mpirun has started together. Collective."""
+    return cast(Transport, _load("ringcore.transports", _TRANSPORTS, "world")(timeout))
 
 
 def thread_runner() -> Any:

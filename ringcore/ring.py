@@ -3,18 +3,22 @@
 from __future__ import annotations
 
 import operator
-import threading
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
+from types import TracebackType
 from typing import Any, TypeVar
 
 from ringcore import collectives, registry
-from ringcore.agree import agree
+from ringcore.agree import Agreements, agree, is_agreed
+from ringcore.cores import cores
 from ringcore.errors import RingError
 from ringcore.layout import Layout
 from ringcore.protocols import Array, Traffic, Transport
 
 T = TypeVar("T")
+
+CHECKS = ("always", "once")
+IDLE = "between calls"
 
 
 class Ring:
@@ -26,7 +30,13 @@ class Ring:
         None: one rank, nothing to install. Otherwise anything that a transport is known for, or a
         `ringcore.protocols.Transport` itself. Ranks as threads come from `run_ranks`.
     timeout : float, default 600
-        Seconds after which waiting for a silent rank becomes an error.
+        Seconds after which waiting for a silent rank becomes an error. A rank that computes, or waits
+        for one that does, is not silent.
+    check : {'always', 'once'}, default 'always'
+        How often the ranks compare the arguments of attention. 'once': a call like an earlier one is not
+        compared again, which saves its latency; each message then carries a digest of the arguments, and a
+        rank that gets another one raises `RingError`, after which the ring cannot be used. Arguments,
+        lengths included, must change on all ranks at a time.
 
     Attributes
     ----------
@@ -34,13 +44,21 @@ class Ring:
         This rank, and the number of ranks P.
     transport : Transport
     timeout : float
+    check : str
 
     Raises
     ------
     TypeError
         If no transport is known for ``comm``.
     ValueError
-        If ``timeout`` is not a positive number.
+        If ``timeout`` is not a positive number, or ``check`` is neither of the two.
+    PeerTimeout
+        If not all ranks of a communicator make a ring of it within ``timeout``.
+
+    Notes
+    -----
+    Collective. An MPI communicator is duplicated once and the duplicate kept on it: making another ring of
+    it costs nothing, and both share their messages. The caller's own messages never meet ours.
 
     Examples
     --------
@@ -51,12 +69,15 @@ class Ring:
     [0, 1, 2]
     """
 
-    def __init__(self, comm: Any = None, *, timeout: float = 600.0) -> None:
+    def __init__(self, comm: Any = None, *, timeout: float = 600.0, check: str = "always") -> None:
         if not timeout > 0:  # NaN too
             raise ValueError(f"timeout must be a positive number of seconds. Got {timeout!r}.")
-        self.transport: Transport = registry.transport_of(comm)
+        if check not in CHECKS:
+            raise ValueError(f"check must be 'always' or 'once'. Got {check!r}.")
+        self.transport: Transport = registry.transport_of(comm, timeout)
         self.timeout = float(timeout)
-        self._in_use = threading.RLock()
+        self.check = check
+        self.agreements = Agreements()
 
     @property
     def rank(self) -> int:
@@ -75,22 +96,51 @@ class Ring:
 
     @contextmanager
     def exclusive(self, call: str) -> Iterator[None]:
-        """Refuse a second thread while one makes a collective call: their messages would mix.
+        """For the time of a collective call: this thread alone, the call's name as status, this rank's cores.
+
+        An exception that not all ranks have agreed on ends the call for all.
 
         Raises
         ------
         RingError
-            If another thread is inside a call on this ring.
+            If another thread is inside a call on this ring: their messages would mix.
         """
-        if not self._in_use.acquire(blocking=False):
+        transport = self.transport
+        if not transport.lock.acquire(blocking=False):  # type: ignore[attr-defined]
             raise RingError(
                 f"one thread at a time may use a ring. Got {call} on rank {self.rank} while another thread "
-                "is inside a call. Give each thread a ring of its own: ring.split(color=0)."
+                "is inside a call. Give each thread a ring of its own: ring.split(0); MPI: Ring(comm.Dup())."
             )
+        before, transport.status = transport.status, call
+        limit = cores.set(transport.cores)
+        self.agreements.mark = b""
         try:
             yield
+        except BaseException as error:
+            if not is_agreed(error):
+                transport.give_up(error)
+            raise
         finally:
-            self._in_use.release()
+            cores.reset(limit)
+            transport.status = before
+            transport.lock.release()  # type: ignore[attr-defined]
+
+    def close(self) -> None:
+        """Give back what the ring holds, for one that was split off: its communicator. Collective.
+
+        A ring of the caller's communicator holds nothing of its own; what is kept on the communicator goes
+        with it. ``with ring.split(color) as part:`` closes the part.
+        """
+        self.transport.close()
+
+    def __enter__(self) -> Ring:
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        if error is None:  # else not every rank may come here
+            self.close()
 
     def __repr__(self) -> str:
         return f"Ring(rank={self.rank}, size={self.size})"
@@ -127,7 +177,8 @@ class Ring:
 
         with self.exclusive("split"):
             numbers, _ = agree("split", self, check, lambda _: {})
-            return Ring(self.transport.split(*numbers, self.timeout), timeout=self.timeout)
+            part = self.transport.split(*numbers, self.timeout)
+            return Ring(part, timeout=self.timeout, check=self.check)
 
 
 def run_ranks(ranks: int, fn: Callable[..., T], *args: Any, timeout: float = 600.0) -> list[T]:

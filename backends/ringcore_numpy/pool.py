@@ -2,7 +2,8 @@
 
 A pool over independent tiles keeps all cores busy where BLAS's own threads would meet at a barrier
 after every product. The number of workers is the number of threads that the caller lets BLAS use
-(OMP_NUM_THREADS and the like, threadpoolctl): nothing else needs to be set.
+(OMP_NUM_THREADS and the like, threadpoolctl), and at most this rank's share of the machine
+(`ringcore.cores`): nothing else needs to be set.
 """
 
 from __future__ import annotations
@@ -16,6 +17,8 @@ from contextlib import contextmanager
 import numpy as np
 import threadpoolctl
 from threadpoolctl import ThreadpoolController
+
+from ringcore.cores import cores as cores_of_this_rank
 
 Task = Callable[[], None]
 
@@ -73,7 +76,7 @@ class Cores:
                 with _any_thread_may_limit():
                     self._limit = blas.limit(limits=1)
             self._users += 1
-            threads = self._threads
+            threads = min(self._threads, cores_of_this_rank.get() or self._threads)
         try:
             yield threads
         finally:

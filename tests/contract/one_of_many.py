@@ -10,14 +10,14 @@ from __future__ import annotations
 
 import tracemalloc
 from collections.abc import Sequence
-from contextlib import nullcontext
 from typing import Any, NamedTuple
 
 import numpy as np
 
 import ringcore as rc
 from ringcore.partial import Partial
-from ringcore.protocols import ArraySpec, Grads, Traffic, Wire
+from ringcore.protocols import ArraySpec, Grads, Wire
+from tests.bare import BareTransport
 
 
 class _Done:
@@ -28,36 +28,26 @@ class _Done:
         pass
 
 
-class _Rehearsal:
+class _Rehearsal(BareTransport):
     """Records what the ranks tell each other; no array moves."""
 
-    needs_polling, where = False, "host"
-
     def __init__(self, inner: Any) -> None:
-        self._inner, self.rank, self.size, self.traffic = inner, inner.rank, inner.size, inner.traffic
+        super().__init__(inner)
         self.heard: list[list[bytes]] = []
 
     def exchange(self, sends: Any, recvs: Any) -> _Done:
         return _Done()
 
     def allgather_bytes(self, data: bytes, timeout: float) -> list[bytes]:
-        self.heard.append(self._inner.allgather_bytes(data, timeout))
+        self.heard.append(self.inner.allgather_bytes(data, timeout))
         return self.heard[-1]
 
-    def computing(self) -> nullcontext[None]:
-        return nullcontext()
 
-    def split(self, color: int, key: int, timeout: float) -> Any:
-        raise NotImplementedError
-
-
-class _StandIns:
+class _StandIns(BareTransport):
     """The other ranks: they say what they said in the rehearsal, and send zeros."""
 
-    needs_polling, where = False, "host"
-
     def __init__(self, rank: int, size: int, heard: Sequence[list[bytes]]) -> None:
-        self.rank, self.size, self.traffic = rank, size, Traffic()
+        super().__init__(None, rank, size)
         self._heard = iter(heard)
 
     def exchange(self, sends: Any, recvs: Any) -> _Done:
@@ -71,12 +61,6 @@ class _StandIns:
         heard = next(self._heard)
         assert heard[self.rank] == data  # it says what it said in the rehearsal
         return heard
-
-    def computing(self) -> nullcontext[None]:
-        return nullcontext()
-
-    def split(self, color: int, key: int, timeout: float) -> Any:
-        raise NotImplementedError
 
 
 def _nothing(*shape: int, dtype: Any) -> np.ndarray:

@@ -17,6 +17,7 @@ from ringcore.collectives import allreduce, alltoall, gather, reshard, scatter
 from ringcore.errors import PeerFailed, PeerTimeout
 from ringcore.layout import Layout
 from ringcore.protocols import Recv, Send
+from tests.bare import BareTransport
 from tests.libraries import Library
 
 pytestmark = pytest.mark.timeout(120)
@@ -87,23 +88,8 @@ def cases(draw: st.DrawFn) -> tuple[Layout, Layout, np.ndarray, int, int]:
     )
 
 
-class Guarded:
+class Guarded(BareTransport):
     """A transport that looks at buffers: nothing outside a receive is written, no send is changed."""
-
-    needs_polling = False
-    where = "host"
-
-    def __init__(self, inner: Any) -> None:
-        self.inner, self.rank, self.size, self.traffic = inner, inner.rank, inner.size, inner.traffic
-
-    def computing(self) -> Any:
-        return self.inner.computing()
-
-    def allgather_bytes(self, data: bytes, timeout: float) -> list[bytes]:
-        return self.inner.allgather_bytes(data, timeout)
-
-    def split(self, color: int, key: int, timeout: float) -> Guarded:
-        return Guarded(self.inner.split(color, key, timeout))
 
     def exchange(self, sends: list[Send], recvs: list[Recv]) -> Any:
         rooms = [np.full(len(recv.buffer) + 1, 0xA5, np.uint8) for recv in recvs]

@@ -16,14 +16,15 @@ import pytest
 from ringcore import driver, wire
 from ringcore.block import GenericBackend
 from ringcore.driver import Journey
-from ringcore.errors import PeerFailed, PeerTimeout
-from ringcore.protocols import ArraySpec, Exchange, Recv, Send, Traffic, Transport, Wire
+from ringcore.errors import PeerFailed, RingError
+from ringcore.protocols import ArraySpec, Exchange, Recv, Send, Transport, Wire
 from ringcore.schedule import BLOCK, WAYS, Message, Tick, schedule
+from tests.bare import BareTransport
 
 SPEC = [ArraySpec((2,), np.float64)]
 
 
-class Script:
+class Script(BareTransport):
     """One rank's transport: fills receives as told, keeps what is sent, and logs every call."""
 
     def __init__(
@@ -36,7 +37,8 @@ class Script:
         done: Callable[[int], bool] = lambda tests: True,
         error: Exception | None = None,
     ) -> None:
-        self.rank, self.size, self.traffic, self.needs_polling = rank, size, Traffic(), needs_polling
+        super().__init__(None, rank, size)
+        self.needs_polling = needs_polling
         self.where = "in a place of its own"
         self.arriving = arriving or (lambda recv: np.zeros(2))
         self.done, self.error = done, error
@@ -98,6 +100,7 @@ def journey(script: Script, home: list[Any] | None = None, **changes: Any) -> Jo
         "compute": compute,
         "merge": lambda a, b: (a[0] + b[0],),
         "home": [].append if home is None else home.append,
+        "flops": lambda owner: 10**9,
     }
     return Journey(**{**parts, **changes})
 
@@ -248,15 +251,15 @@ def test_where_data_moves_only_when_asked_the_calling_thread_asks_while_another_
 def test_polling_sleeps_at_most_half_a_millisecond_and_ends_when_all_has_arrived() -> None:
     script = Script(0, 2, needs_polling=True, done=lambda tests: tests >= 5)
     run(script, (Tick(0, sends=(Message(BLOCK, 0, 1),)),), compute=lambda owner, block: time.sleep(0.2))
-    assert script.log.count("test") == 5
+    assert 5 <= script.log.count("test") < 100, "others ask less often how this rank is"
     script = Script(0, 2, needs_polling=True, done=lambda tests: False)
     run(script, (Tick(0, sends=(Message(BLOCK, 0, 1),)),), compute=lambda owner, block: time.sleep(0.2))
     assert script.log.count("test") > 20, "0.2 s in steps of 0.5 ms, on however slow a machine"
 
 
-@pytest.mark.parametrize("needs_polling", [True, False])
-def test_a_transport_that_is_done_or_moves_by_itself_is_computed_for_in_the_calling_thread(
-    needs_polling: bool,
+@pytest.mark.parametrize(("needs_polling", "flops"), [(True, 1000), (False, 10**9)])
+def test_little_work_or_for_a_transport_that_moves_by_itself_is_done_in_the_calling_thread(
+    needs_polling: bool, flops: int
 ) -> None:
     threads: list[threading.Thread] = []
 
@@ -264,9 +267,9 @@ def test_a_transport_that_is_done_or_moves_by_itself_is_computed_for_in_the_call
         threads.append(threading.current_thread())
 
     script = Script(0, 2, needs_polling=needs_polling)
-    run(script, (Tick(0, sends=(Message(BLOCK, 0, 1),)),), compute=compute)
+    run(script, (Tick(0, sends=(Message(BLOCK, 0, 1),)),), compute=compute, flops=lambda owner: flops)
     assert threads == [threading.main_thread()]
-    assert script.log.count("test") == (1 if needs_polling else 0)
+    assert script.log.count("test") == 0
 
 
 def test_an_exception_of_the_computing_thread_is_raised_by_the_caller() -> None:
@@ -298,21 +301,39 @@ def test_the_computing_thread_has_the_callers_context() -> None:
 # ---------------------------------------------------------------------- failures
 
 
-def test_a_timeout_names_both_ranks_the_hop_and_the_cure() -> None:
-    script = Script(1, 3, error=PeerTimeout("waited", peer=0))
-    with pytest.raises(PeerTimeout) as caught:
-        run(script, ticks_of(FULL, 1), timeout=2.5)
-    assert caught.value.peer == 0
-    for part in ("rank 1 of 3 has waited 2.5 s for rank 0", "at hop 0 of 2", "Ring(..., timeout=seconds)"):
-        assert part in str(caught.value)
+def test_the_transport_knows_the_hop_while_it_waits_and_the_call_alone_afterwards() -> None:
+    told: list[str] = []
 
-    class Later(Script):
+    class Told(Script):
         def exchange(self, sends: list[Send], recvs: list[Recv]) -> Exchange:
-            self.error = PeerTimeout("waited", peer=2) if sum(e[0] == "post" for e in self.log) == 1 else None
+            told.append(self.status)
             return super().exchange(sends, recvs)
 
-    with pytest.raises(PeerTimeout, match="for rank 2 at hop 1 of 2"):
-        run(Later(1, 3), ticks_of(FULL, 1))
+    script = Told(1, 3)
+    script.status = "attention"
+    run(script, ticks_of(FULL, 1))
+    assert told == [f"attention, hop {hop} of 2" for hop in range(3)]
+    assert script.status == "attention"
+
+
+def test_every_message_begins_with_the_mark_and_another_one_is_refused() -> None:
+    other = wire.pack([np.frombuffer(b"another.", np.uint8).copy(), np.zeros(2)]).buffer
+
+    def fill(mark: bytes) -> Script:
+        script = Script(0, 3)
+        script.arriving = lambda recv: np.frombuffer(mark + bytes(8), np.float64)
+        return script
+
+    ticks = ticks_of(FULL, 0, with_sums=False)
+    good = fill(b"the mark")
+    driver.run(journey(good), ticks, good, GenericBackend(), np.zeros(0), 5.0, b"the mark")
+    assert all(sent[:1].tobytes() == b"the mark" for sent in good.sent)
+    assert len(other) == len(good.buffers[0])
+    bad = fill(b"another.")
+    with pytest.raises(
+        RingError, match=r"must pass the same arguments. Those of a message from rank 2 differ"
+    ):
+        driver.run(journey(bad), ticks, bad, GenericBackend(), np.zeros(0), 5.0, b"the mark")
 
 
 def test_other_errors_of_the_transport_pass_through() -> None:

@@ -13,7 +13,8 @@ import pytest
 import ringcore as rc
 from ringcore import registry
 from ringcore.block import GenericBackend
-from ringcore.protocols import Backend, Traffic, Transport
+from ringcore.protocols import Backend, Transport
+from tests.bare import BareTransport
 from tests.libraries import Library
 
 
@@ -92,7 +93,7 @@ def test_a_transport_is_found_by_entry_point_and_called_with_the_communicator(
 ) -> None:
     scan(EntryPoint("somebodys_arrays", "somebodys_arrays:connect", "ringcore.transports"))
     comm = plugin.Comm()
-    assert registry.transport_of(comm) == ("transport for", comm)
+    assert registry.transport_of(comm) == ("transport for", comm, 600.0)
 
 
 def test_a_transport_stands_for_itself() -> None:
@@ -100,15 +101,7 @@ def test_a_transport_stands_for_itself() -> None:
     assert registry.transport_of(transport) is transport
     assert rc.Ring(transport).transport is transport
 
-    class Mine:
-        rank, size, traffic, needs_polling, where = 0, 1, Traffic(), False, "host"
-
-        def computing(self) -> Any: ...
-        def exchange(self, sends: Any, recvs: Any) -> Any: ...
-        def allgather_bytes(self, data: bytes, timeout: float) -> list[bytes]: ...  # type: ignore[empty-body]
-        def split(self, color: int, key: int) -> Any: ...
-
-    mine = Mine()
+    mine = BareTransport()
     assert isinstance(mine, Transport) and registry.transport_of(mine) is mine
 
 

@@ -209,7 +209,7 @@ def test_timeout_names_the_rank_and_a_late_peer_is_still_heard() -> None:
     received = group[0].exchange([], [Recv(got[:-1], 2, 9)])
     start = time.monotonic()
     with pytest.raises(
-        PeerTimeout, match=r"rank 2 of 3 did not answer rank 0 of 3 within 0.1 s.*tag 9"
+        PeerTimeout, match=r"rank 0 of 3 has waited 0.1 s .* for rank 2 of 3 .*does not answer"
     ) as info:
         received.wait(0.1)
     assert 0.1 <= time.monotonic() - start < SOON

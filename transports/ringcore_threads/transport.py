@@ -12,7 +12,7 @@ from typing import Any
 
 import numpy as np
 
-from ringcore.errors import PeerTimeout, RingError
+from ringcore.errors import Awaited, RingError, waited_in_vain
 from ringcore.protocols import Recv, Send, Traffic
 from ringcore_threads.world import End, Group, Pair, World
 
@@ -97,17 +97,34 @@ class ThreadTransport:
 
     needs_polling = False
     where = "host"
+    cores = None  # ranks of one process share its pool of threads
 
     def __init__(self, group: Group, rank: int) -> None:
         self._group = group
         self.rank = rank
         self.size = group.size
         self.traffic = Traffic()
+        self.lock = threading.RLock()
         self._gathers = 0
         self._splits = 0
 
     def __repr__(self) -> str:
         return f"<ThreadTransport {self._group.name(self.rank)}>"
+
+    @property
+    def status(self) -> str:
+        """What this rank is at; others name it in their messages."""
+        return self._group.world.statuses[self._group.members[self.rank]]
+
+    @status.setter
+    def status(self, status: str) -> None:
+        self._group.world.statuses[self._group.members[self.rank]] = status
+
+    def give_up(self, error: BaseException) -> None:
+        """Nothing: who waits hears of it when this rank's function ends."""
+
+    def close(self) -> None:
+        """Nothing: a group holds no more than its ranks do."""
 
     def exchange(self, sends: Sequence[Send], recvs: Sequence[Recv]) -> ThreadExchange:
         """Post receives, then sends, and copy those whose other side is there already.
@@ -225,16 +242,13 @@ class ThreadTransport:
         with world.lock:
             try:
                 while (awaited := pending()) is not None:
-                    peer, what = awaited
+                    peer, _ = awaited
                     world.wait(me, members[peer])
                     until = max(until, world.last_alive(members[peer]) + timeout)  # slow is not dead
                     left = until - time.monotonic()
                     if left <= 0:
-                        raise PeerTimeout(
-                            f"{self._group.name(peer)} did not answer {self._group.name(self.rank)} within"
-                            f" {timeout:g} s ({what}). It may be stuck: look there, or raise timeout=.",
-                            peer,
-                        )
+                        known = Awaited(self._group.name(peer), world.statuses[members[peer]], False)
+                        raise waited_in_vain(self._group.name(self.rank), self.status, timeout, [known], peer)
                     world.conditions[me].wait(min(left, threading.TIMEOUT_MAX))
             finally:
                 world.wait(me, None)

@@ -56,6 +56,7 @@ class World:
     def __init__(self, size: int) -> None:
         self.lock = threading.Lock()
         self.conditions = [threading.Condition(self.lock) for _ in range(size)]
+        self.statuses = ["between calls"] * size
         self._failure: str | None = None
         self._left: set[int] = set()
         self._computed: dict[int, float] = {}  # when a rank has last ended to compute; inf while it does

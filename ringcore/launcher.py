@@ -1,0 +1,71 @@
+"""What an MPI launcher says about the process it has started, without loading MPI.
+
+Every launcher tells its processes their rank and number in environment variables. That is known before
+MPI starts, and true even where MPI then starts wrongly.
+"""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Mapping
+from dataclasses import dataclass
+
+
+@dataclass(frozen=True)
+class Launcher:
+    """The variables in which a launcher names a process's rank and the number of processes."""
+
+    name: str
+    rank: str
+    size: str
+
+
+LAUNCHERS = (
+    Launcher("Open MPI's mpirun", "OMPI_COMM_WORLD_RANK", "OMPI_COMM_WORLD_SIZE"),
+    Launcher("the mpirun of MPICH or Intel MPI", "PMI_RANK", "PMI_SIZE"),
+    Launcher("MVAPICH's mpirun", "MV2_COMM_WORLD_RANK", "MV2_COMM_WORLD_SIZE"),
+    Launcher("jsrun", "JSM_NAMESPACE_RANK", "JSM_NAMESPACE_SIZE"),
+    Launcher("flux run", "FLUX_TASK_RANK", "FLUX_JOB_SIZE"),
+    # Only srun sets the step's variables; SLURM_NTASKS is there in a batch script's one process, too.
+    Launcher("srun", "SLURM_PROCID", "SLURM_STEP_NUM_TASKS"),
+)
+"""In the order of asking: mpirun inside a Slurm job is the one that started this process."""
+
+
+@dataclass(frozen=True)
+class Launch:
+    """A process's place among those that were started together.
+
+    Attributes
+    ----------
+    launcher : str
+        As in messages.
+    rank, size : int
+    """
+
+    launcher: str
+    rank: int
+    size: int
+
+
+def launched(environ: Mapping[str, str] | None = None) -> Launch | None:
+    """What the launcher of this process says; None if nothing has launched it.
+
+    Parameters
+    ----------
+    environ : mapping, optional
+        The environment to read; this process's by default.
+
+    Examples
+    --------
+    >>> launched({"PMI_RANK": "1", "PMI_SIZE": "4"})
+    Launch(launcher='the mpirun of MPICH or Intel MPI', rank=1, size=4)
+    >>> launched({}) is None
+    True
+    """
+    environ = os.environ if environ is None else environ
+    for launcher in LAUNCHERS:
+        rank, size = environ.get(launcher.rank, ""), environ.get(launcher.size, "")
+        if rank.isdecimal() and size.isdecimal():
+            return Launch(launcher.name, int(rank), int(size))
+    return None

@@ -1,0 +1,48 @@
+"""Which share of its node's cores a rank has."""
+
+from __future__ import annotations
+
+import json
+import math
+import os
+from collections.abc import Sequence
+
+from mpi4py import MPI
+
+from ringcore_mpi.transport import MpiTransport
+
+
+def share_of_cores(transport: MpiTransport, timeout: float) -> int:
+    """How many cores this rank may keep busy. Collective; for the moment when all ranks are there.
+
+    Each core is divided among the ranks that may run on it. So ranks that the launcher has bound have their
+    own cores, and unbound ones an equal part of the node.
+    """
+    comm = transport.comm.Split_type(MPI.COMM_TYPE_SHARED)
+    node = transport.part(comm, comm.Get_group().Translate_ranks(None, transport.comm.Get_group()))
+    notes = node.allgather_bytes(json.dumps(sorted(_affinity())).encode(), timeout)
+    node.close()
+    return share([frozenset(json.loads(note)) for note in notes], node.rank)
+
+
+def share(affinities: Sequence[frozenset[int]], rank: int) -> int:
+    """A rank's cores, of the sets of cores that the ranks of a node may run on.
+
+    Examples
+    --------
+    >>> everything = frozenset(range(8))
+    >>> share([everything] * 3, 0)  # unbound: 8 / 3
+    2
+    >>> share([frozenset({0, 1}), frozenset({2, 3})], 1)  # bound
+    2
+    >>> share([frozenset({0})] * 4, 2)  # more ranks than cores
+    1
+    """
+    mine = sum(1 / sum(core in other for other in affinities) for core in affinities[rank])
+    return max(1, math.floor(mine + 1e-9))
+
+
+def _affinity() -> frozenset[int]:
+    if hasattr(os, "sched_getaffinity"):
+        return frozenset(os.sched_getaffinity(0))
+    return frozenset(range(os.cpu_count() or 1))

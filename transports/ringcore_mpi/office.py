@@ -1,0 +1,103 @@
+"""What a communicator and those split off it share: who is alive, who has given up, what is under way."""
+
+from __future__ import annotations
+
+import atexit
+import json
+import sys
+import threading
+import time
+
+from mpi4py import MPI
+
+from ringcore.agree import is_agreed
+from ringcore.errors import PeerFailed, PeerTimeout, RingError
+from ringcore_mpi.ending import abort_at_exit
+from ringcore_mpi.exchange import MpiExchange
+from ringcore_mpi.post import Post
+from ringcore_mpi.vitals import Letter, Vitals
+
+_TELLING_SECONDS = 0.2
+
+
+class Office:
+    """Letters about the ranks themselves, and what follows from them.
+
+    Attributes
+    ----------
+    vitals : Vitals
+    lock : RLock
+        One thread at a time: letters are for all groups.
+    in_flight : set of MpiExchange
+        Keeps the buffers of messages under way, also of a call that an exception has ended: MPI may still
+        write to them.
+    groups : int
+        How many groups have been split off.
+    """
+
+    def __init__(self, comm: MPI.Intracomm, tag: int) -> None:
+        self._post = Post(comm, tag)
+        self.vitals = Vitals(comm.Get_rank(), comm.Get_size(), self._put)
+        self.lock = threading.RLock()
+        self.in_flight: set[MpiExchange] = set()
+        self.groups = 0
+        atexit.register(self._end)
+
+    def listen(self) -> None:
+        """Take in letters, and answer them.
+
+        Raises
+        ------
+        PeerTimeout, PeerFailed
+            If a rank has given up.
+        """
+        for source, letter in self._post.take_all():
+            try:
+                self.vitals.receive(source, json.loads(letter))
+            except RingError:
+                if json.loads(letter)["fatal"]:
+                    abort_at_exit()
+                raise
+
+    def check(self) -> None:
+        """Refuse a new message after a failure: old ones are still under way.
+
+        Raises
+        ------
+        RingError
+        """
+        if self.vitals.broken is not None:
+            raise RingError(
+                f"a ring cannot be used after a failure. It was: {self.vitals.broken} "
+                "Make another one of a new communicator, Ring(comm.Dup()), if all ranks can still do that."
+            )
+
+    def give_up(self, error: BaseException) -> None:
+        """Tell all others, once, that this rank cannot go on."""
+        vitals = self.vitals
+        if vitals.broken is not None:
+            return
+        text = str(error) if isinstance(error, RingError) else f"{type(error).__name__} in {vitals.status}"
+        vitals.broken = error if isinstance(error, RingError) else RingError(text)
+        fatal = isinstance(error, PeerTimeout | PeerFailed)  # a rank is gone: MPI's own end would wait for it
+        if fatal:
+            abort_at_exit()
+        self._tell(vitals.failure(text, error.peer if isinstance(error, PeerTimeout) else None, fatal))
+
+    def _tell(self, letter: Letter) -> None:
+        for rank in range(self.vitals.size):
+            if rank != self.vitals.rank:
+                self._put(letter, rank)
+        until = time.monotonic() + _TELLING_SECONDS
+        while self._post.unsent() is not None and time.monotonic() < until:
+            time.sleep(0.001)
+
+    def _end(self) -> None:
+        """A rank that ends by an exception of its own tells those who may wait for it."""
+        error = getattr(sys, "last_exc", None) or getattr(sys, "last_value", None)
+        if isinstance(error, Exception) and not is_agreed(error) and not MPI.Is_finalized():
+            self.vitals.status = "the end of the process"
+            self.give_up(error)
+
+    def _put(self, letter: Letter, to: int) -> None:
+        self._post.send(json.dumps(letter).encode(), to)

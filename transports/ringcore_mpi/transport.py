@@ -1,0 +1,206 @@
+"""The transport over MPI: non-blocking sends and receives of bytes, polled by the thread that calls."""
+
+from __future__ import annotations
+
+import operator
+import struct
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
+from typing import Any
+
+import numpy as np
+from mpi4py import MPI
+
+from ringcore.errors import RingError
+from ringcore.protocols import Recv, Send, Traffic
+from ringcore_mpi.exchange import MpiExchange
+from ringcore_mpi.gathering import Gathering
+from ringcore_mpi.office import Office
+from ringcore_mpi.pause import Pause
+from ringcore_mpi.post import Post
+
+NOTES, VITALS = 2**14, 2**14 + 1
+"""Tags of control letters; array messages have smaller ones. MPI guarantees tags up to 2^15 - 1."""
+
+
+class MpiTransport:
+    """One rank of an MPI communicator; see `ringcore.protocols.Transport`.
+
+    Parameters
+    ----------
+    comm : mpi4py.MPI.Intracomm
+        A communicator of its own, errors returned: nobody else sends messages in it.
+    cores : int or None
+        How many cores this rank may keep busy.
+    office : Office, optional
+        That of the communicator which this one was split off.
+    members : sequence of int, optional
+        The ranks' numbers there.
+
+    Notes
+    -----
+    Data moves only while `MpiExchange.test` or ``wait``, or another call of this rank, polls. It is made to
+    be used by one thread at a time; with MPI_THREAD_FUNNELED, by the main thread.
+    """
+
+    needs_polling = True
+    where = "host"
+
+    def __init__(
+        self,
+        comm: MPI.Intracomm,
+        cores: int | None = None,
+        office: Office | None = None,
+        members: Sequence[int] | None = None,
+    ) -> None:
+        self.comm = comm
+        self.rank, self.size = comm.Get_rank(), comm.Get_size()
+        self.cores = cores
+        self.traffic = Traffic()
+        self._office = office or Office(comm, VITALS)
+        self._members = tuple(range(self.size) if members is None else members)
+        self._group = f"group {self._office.groups}"
+        self._office.groups += 1
+        self._notes = Post(comm, NOTES)
+        self._main_thread_only = MPI.Query_thread() == MPI.THREAD_FUNNELED
+        self.lock = self._office.lock
+
+    def __repr__(self) -> str:
+        return f"<MpiTransport rank {self.rank} of {self.size}>"
+
+    @property
+    def status(self) -> str:
+        """What this rank is at; told to those who wait for it."""
+        return self._office.vitals.status
+
+    @status.setter
+    def status(self, status: str) -> None:
+        self._office.vitals.status = status
+
+    def exchange(self, sends: Sequence[Send], recvs: Sequence[Recv]) -> MpiExchange:
+        """Post all receives, then all sends.
+
+        Raises
+        ------
+        ValueError
+            If a buffer is not a flat contiguous uint8 array in host memory (writable, to receive), or a
+            rank is outside the group.
+        RingError
+            If the ring has failed before, or it is not this thread's turn to use MPI.
+        """
+        self._check_usable()
+        for message in (*sends, *recvs):
+            self._check(*message)
+        for send in sends:
+            self.traffic.count(send.to, int(send.buffer.shape[0]))
+        exchange = MpiExchange(
+            self,
+            [s._replace(tag=s.tag % NOTES) for s in sends],
+            [r._replace(tag=r.tag % NOTES) for r in recvs],
+        )
+        self._office.in_flight.add(exchange)
+        return exchange
+
+    def landed(self, exchange: MpiExchange) -> None:
+        """All messages of an exchange are complete: its buffers may go."""
+        self._office.in_flight.discard(exchange)
+
+    @contextmanager
+    def computing(self) -> Iterator[None]:
+        """While it is open this rank says, when asked, that it computes."""
+        self._office.vitals.computing = True
+        try:
+            yield
+        finally:
+            self._office.vitals.computing = False
+
+    def allgather_bytes(self, data: bytes, timeout: float) -> list[bytes]:
+        """Everybody's ``data`` in rank order. Collective; counted as ``traffic.control_bytes``.
+
+        Raises
+        ------
+        PeerTimeout
+            If a rank is silent for ``timeout`` seconds; ``peer`` names it.
+        PeerFailed
+            If a rank has given up.
+        RingError
+            If the ranks are out of step.
+        """
+        self._check_usable()
+        begun = self._office.vitals.comparisons
+        number = begun.get(self._group, 0)
+        begun[self._group] = number + 1
+        self.traffic.control_bytes += len(data) * (self.size - 1)
+        gathering = Gathering(self._notes, self.rank, self.size, number, data)
+        if gathering.pending() is not None:
+            self.wait_for(gathering.pending, timeout)
+        return gathering.notes()
+
+    def split(self, color: int, key: int, timeout: float) -> MpiTransport:
+        """The group of the ranks that gave the same color, ordered by key, then rank. Collective.
+
+        It has a communicator of its own, which `close` frees.
+        """
+        mine = struct.pack("<qq", operator.index(color), operator.index(key))
+        answers = [struct.unpack("<qq", note) for note in self.allgather_bytes(mine, timeout)]
+        ranks = [rank for _, rank in sorted((k, rank) for rank, (c, k) in enumerate(answers) if c == color)]
+        colors = sorted({c for c, _ in answers})  # MPI's may not be negative
+        comm = self.comm.Split(
+            colors.index(color), ranks.index(self.rank)
+        )  # all are here: it returns at once
+        return self.part(comm, ranks)
+
+    def part(self, comm: MPI.Intracomm, ranks: Sequence[int]) -> MpiTransport:
+        """The transport of a communicator of some of these ranks."""
+        return MpiTransport(comm, self.cores, self._office, [self._members[rank] for rank in ranks])
+
+    def give_up(self, error: BaseException) -> None:
+        """Tell all others, once, that this rank cannot go on; the ring is of no use afterwards."""
+        self._office.give_up(error)
+
+    def close(self) -> None:
+        """Free the communicator. Collective."""
+        if self.comm != MPI.COMM_NULL and not MPI.Is_finalized():
+            self.comm.Free()
+
+    def listen(self) -> None:
+        """Answer who asks.
+
+        Raises
+        ------
+        PeerTimeout, PeerFailed
+            If a rank has given up.
+        """
+        self._office.listen()
+
+    def wait_for(self, pending: Callable[[], int | None], timeout: float, for_data: bool = False) -> None:
+        """Poll until ``pending``, which names a rank still waited for, says None."""
+        vitals, pause = self._office.vitals, Pause()
+        vitals.begin(timeout, self._group)
+        try:
+            while (peer := pending()) is not None:
+                self._office.listen()
+                vitals.awaits(self._members[peer], for_data)
+                pause()
+        except RingError as error:
+            self._office.give_up(error)
+            raise
+        finally:
+            vitals.end()
+
+    def _check_usable(self) -> None:
+        self._office.check()
+        if self.comm == MPI.COMM_NULL:
+            raise RingError("a ring's communicator must exist. It has been freed. Make another Ring(comm).")
+        if self._main_thread_only and not MPI.Is_thread_main():
+            raise RingError(
+                "only the main thread may use MPI, which was initialised with MPI_THREAD_FUNNELED. Call from "
+                "the main thread, or, before importing mpi4py.MPI, set mpi4py.rc.thread_level = 'multiple'."
+            )
+
+    def _check(self, buffer: Any, peer: int, tag: int) -> None:
+        if not (isinstance(buffer, np.ndarray) and buffer.dtype == np.uint8 and buffer.ndim == 1):
+            got = f"{type(buffer).__name__} {getattr(buffer, 'dtype', '')} {getattr(buffer, 'shape', '')}"
+            raise ValueError(f"buffer must be a flat uint8 NumPy array. Got {got.strip()}. Pack arrays.")
+        if not 0 <= peer < self.size:
+            raise ValueError(f"rank must be in [0, {self.size}). Got {peer}.")
