@@ -6,12 +6,14 @@ Only `main` lives here, so that a missing extra can be told in one line before a
 from __future__ import annotations
 
 import importlib.util
-import os
 import sys
+import traceback
 from collections.abc import Sequence
 
+from ringcore.cli.printable import printable
 from ringcore.cli.stop import Stopped, stoppable
 from ringcore.cli.streams import BROKEN_PIPE, sturdy
+from ringcore.cli.world import first_speaks, is_alone, is_first, leave
 
 __all__ = ["main"]
 
@@ -34,6 +36,10 @@ def main(args: Sequence[str] | None = None) -> int:
         is at fault (one line on standard error says what and the cure); 130 interrupted; 141 done, but
         nobody read standard output to its end; 143 terminated. A standard error that is lost changes nothing.
 
+    Notes
+    -----
+    Under mpirun all ranks make the call, and rank 0 speaks for all.
+
     Examples
     --------
     >>> main(["--version"])
@@ -41,7 +47,18 @@ def main(args: Sequence[str] | None = None) -> int:
     0
     """
     with sturdy() as (out, _):
-        code = _run(sys.argv[1:] if args is None else list(args))
+        try:
+            with first_speaks(), stoppable():
+                code = _run(sys.argv[1:] if args is None else list(args))
+        except Stopped as stopped:
+            if stopped.aloud or is_first():
+                print(printable(" ".join(f"ringcore: {stopped}. {stopped.outcome}".split())), file=sys.stderr)
+            leave(stopped.exit_code, abort=stopped.abort)
+        except Exception:
+            if is_alone():
+                raise
+            traceback.print_exc()
+            leave(1)
         out.flush()
         if code or out.error is None:
             return code
@@ -60,13 +77,6 @@ def _run(args: list[str]) -> int:
         cure = "pip install 'ringcore[cli]'"
         print(f"ringcore: the command line needs {', '.join(missing)}. Run: {cure}", file=sys.stderr)
         return 2
-    try:
-        with stoppable():
-            from ringcore.cli.app import run
+    from ringcore.cli.app import run
 
-            return run(args)
-    except Stopped as stopped:
-        # Kernels may still be running in other threads; leaving the ordinary way would wait for them.
-        print(f"ringcore: {stopped}. {stopped.outcome}", file=sys.stderr)
-        sys.stderr.flush()
-        os._exit(stopped.exit_code)
+    return run(args)

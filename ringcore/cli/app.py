@@ -7,9 +7,11 @@ from typing import Annotated
 
 import typer
 
+from ringcore.cli.doctor.command import doctor
 from ringcore.cli.errors import InputError
 from ringcore.cli.genome.command import genome
 from ringcore.cli.printable import printable
+from ringcore.cli.verify.command import verify
 from ringcore.cli.version import installed_version
 
 app = typer.Typer(
@@ -20,6 +22,8 @@ app = typer.Typer(
     pretty_exceptions_enable=False,
 )
 app.command()(genome)
+app.command()(doctor)
+app.command()(verify)
 
 
 def _print_version(wanted: bool) -> None:

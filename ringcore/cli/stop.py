@@ -1,4 +1,4 @@
-"""Ctrl-C and SIGTERM as one exception, so that files and folders are cleaned up on both."""
+"""Ctrl-C, SIGTERM and the end of another rank as one exception: files and folders are cleaned up on all."""
 
 from __future__ import annotations
 
@@ -8,24 +8,41 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from types import FrameType
 
+REFUSED = 2
+"""Exit code of a command that cannot be done."""
+
 _SIGNALS = (signal.SIGINT, signal.SIGTERM)
 
 
 class Stopped(BaseException):
-    """The user or the batch system asked the command to stop.
+    """The user or the batch system asked the command to stop, or another rank cannot go on.
 
     Attributes
     ----------
     exit_code : int
-        128 plus the signal's number, as shells have it.
+        128 plus the signal's number, as shells have it; or 2.
     outcome : str
         What had happened to the files by then, as a sentence.
+    aloud : bool
+        Whether to tell it on whatever rank this is; else rank 0 speaks for all.
+    abort : bool
+        Whether another rank is lost, and must be ended from here.
     """
 
-    def __init__(self, message: str, exit_code: int) -> None:
+    def __init__(
+        self,
+        message: str,
+        exit_code: int,
+        *,
+        outcome: str = "Nothing was written.",
+        aloud: bool = False,
+        abort: bool = False,
+    ) -> None:
         super().__init__(message)
         self.exit_code = exit_code
-        self.outcome = "Nothing was written."
+        self.outcome = outcome
+        self.aloud = aloud
+        self.abort = abort
 
 
 def _stop(number: int, frame: FrameType | None) -> None:

@@ -12,11 +12,10 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from typing import NoReturn
 
-from ringcore.launcher import launched
-
 import ringcore as rc
 from ringcore import registry
 from ringcore.cli.errors import InputError
+from ringcore.launcher import launched
 
 _GRACE_SECONDS = 2.0
 _ABORT_SECONDS = 5.0
@@ -51,8 +50,8 @@ def first_speaks() -> Iterator[None]:
 def leave(code: int, *, abort: bool = False) -> NoReturn:
     """End this process now; what it wanted to say has been said.
 
-    Kernels may still run in other threads, for which the ordinary end would wait, as MPI's own would for ranks
-    that have left like this.
+    Kernels may still run in other threads, for which the ordinary end would wait; as that of MPI would for
+    ranks that have left like this.
 
     Parameters
     ----------

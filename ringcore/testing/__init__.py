@@ -20,18 +20,14 @@ if TYPE_CHECKING:
         check_no_growth,
         nrms,
     )
+    from ringcore.testing.contents import digest
     from ringcore.testing.drawn_mask import And, Call, DenseBits, DrawnMask, Not, Or, evaluate
     from ringcore.testing.events import HARD_CASES, assert_occurred
     from ringcore.testing.oracle import Results
     from ringcore.testing.problem import Poison, Problem, Shards
-    from ringcore.testing.solving import solve
-    from ringcore.testing.verdicts import (
-        LockstepDivergence,
-        LockstepFailure,
-        digest,
-        lockstep,
-        lockstep_settings,
-    )
+    from ringcore.testing.seeds import lockstep_settings, register_mpi_profile
+    from ringcore.testing.solving import solve, solve_on
+    from ringcore.testing.verdicts import LockstepDivergence, LockstepFailure, lockstep
 
 _PLACES = {
     "arrays": ("from_numpy", "half_ulp", "round_to", "to_numpy"),
@@ -43,12 +39,14 @@ _PLACES = {
         "check_no_growth",
         "nrms",
     ),
+    "contents": ("digest",),
     "drawn_mask": ("And", "Call", "DenseBits", "DrawnMask", "Not", "Or", "evaluate"),
     "events": ("HARD_CASES", "assert_occurred"),
-    "verdicts": ("LockstepDivergence", "LockstepFailure", "digest", "lockstep", "lockstep_settings"),
+    "verdicts": ("LockstepDivergence", "LockstepFailure", "lockstep"),
     "oracle": ("Results",),
     "problem": ("Poison", "Problem", "Shards"),
-    "solving": ("solve",),
+    "seeds": ("lockstep_settings", "register_mpi_profile"),
+    "solving": ("solve", "solve_on"),
 }
 _MODULE_OF = {name: module for module, names in _PLACES.items() for name in names}
 
@@ -80,8 +78,10 @@ __all__ = [
     "lockstep_settings",
     "nrms",
     "oracle",
+    "register_mpi_profile",
     "round_to",
     "solve",
+    "solve_on",
     "to_numpy",
 ]
 

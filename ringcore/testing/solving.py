@@ -1,13 +1,65 @@
-"""Running a problem on ranks that are threads of this process."""
+"""Running a problem: on the ranks of a ring that there is, or on ranks that are threads of this process."""
 
 from __future__ import annotations
 
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
 from ringcore.testing.oracle import Results
 from ringcore.testing.problem import Problem
+
+if TYPE_CHECKING:
+    from ringcore.ring import Ring
+
+
+def solve_on(ring: Ring, problem: Problem, *, backend: Any = None) -> Results:
+    """Solve this rank's part of a problem with `ringcore.attention_vjp`. Collective.
+
+    Parameters
+    ----------
+    ring : Ring
+        Of as many ranks as the problem's layouts have.
+    problem : Problem
+        The same on every rank; each cuts its own shards.
+    backend : Backend, or callable, optional
+        As in `solve`.
+
+    Returns
+    -------
+    Results
+        This rank's shards. `check_attention` takes one from each rank.
+
+    Raises
+    ------
+    ValueError
+        If the problem is for another number of ranks; on all of them alike.
+
+    Notes
+    -----
+    NumPy inputs are made read-only: kernels that write to them fail.
+
+    Examples
+    --------
+    >>> import numpy
+    >>> import ringcore as rc
+    >>> problem = Problem(xp=numpy, q_layout=rc.Layout.striped(length=9, ranks=2))
+    >>> [results.lse.shape for results in rc.run_ranks(2, solve_on, problem)]
+    [(1, 5), (1, 4)]
+    """
+    import ringcore
+
+    if problem.ranks != ring.size:
+        raise ValueError(
+            f"problem must be for the ranks of the ring, {ring.size}. Got {problem.ranks}. "
+            "Make its layouts with ranks=ring.size."
+        )
+    q, k, v, dout, dlse = (_read_only(x) for x in problem.shards(ring.rank))
+    kernels = _kernels(problem, backend)
+    (out, lse), pullback = ringcore.attention_vjp(
+        q, k, v, ring=ring, return_lse=True, backend=kernels, **problem.options(ring.rank)
+    )
+    return Results(out, lse, *pullback(dout, dlse))
 
 
 def solve(problem: Problem, *, backend: Any = None, timeout: float = 20.0) -> list[Results]:
@@ -44,16 +96,10 @@ def solve(problem: Problem, *, backend: Any = None, timeout: float = 20.0) -> li
     """
     import ringcore
 
-    kernels = _kernels(problem, backend)
-
-    def on_rank(ring: ringcore.Ring) -> Results:
-        q, k, v, dout, dlse = (_read_only(x) for x in problem.shards(ring.rank))
-        (out, lse), pullback = ringcore.attention_vjp(
-            q, k, v, ring=ring, return_lse=True, backend=kernels, **problem.options(ring.rank)
-        )
-        return Results(out, lse, *pullback(dout, dlse))
-
-    return ringcore.run_ranks(problem.ranks, on_rank, timeout=timeout)
+    kernels = _kernels(problem, backend)  # one for all ranks
+    return ringcore.run_ranks(
+        problem.ranks, lambda ring: solve_on(ring, problem, backend=kernels), timeout=timeout
+    )
 
 
 def _read_only(x: Any) -> Any:

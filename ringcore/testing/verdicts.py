@@ -8,20 +8,15 @@ call.
 
 from __future__ import annotations
 
-import dataclasses
 import functools
-import hashlib
 import itertools
-import json
-import re
-import secrets
-import types
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable
 from typing import Any, NamedTuple, ParamSpec, TypeVar
 
-from ringcore.errors import PeerFailed, PeerTimeout
+from ringcore.errors import PeerFailed, PeerTimeout, RingError
 from ringcore.ring import Ring
-from ringcore.testing.arrays import to_numpy
+from ringcore.testing.contents import digest
+from ringcore.testing.meeting import VERDICT, Come, is_consequence, meet
 
 P = ParamSpec("P")
 T = TypeVar("T")
@@ -62,10 +57,16 @@ def lockstep(ring: Ring) -> Callable[[Callable[P, T]], Callable[P, T]]:
         the ranks drew different examples or are at different ones, or if the transport itself broke within
         the body.
 
+    Notes
+    -----
+    A rank whose body fails between two collective calls keeps nobody waiting: the others' next call fails,
+    and the failure names the first rank only.
+
     Examples
     --------
     >>> import ringcore as rc
     >>> from hypothesis import given, strategies as st
+    >>> from ringcore.testing import lockstep, lockstep_settings
     >>> def on_rank(ring):
     ...     @lockstep_settings(ring, seed=1, max_examples=20)
     ...     @given(n=st.integers(0, 1000))
@@ -82,170 +83,79 @@ def lockstep(ring: Ring) -> Callable[[Callable[P, T]], Callable[P, T]]:
     """
 
     def decorate(body: Callable[P, T]) -> Callable[P, T]:
-        example = itertools.count()
-        name = getattr(body, "__qualname__", repr(body))
+        judge = Judge(ring, getattr(body, "__qualname__", repr(body)))
 
         @functools.wraps(body)
         def in_step(*args: P.args, **kwargs: P.kwargs) -> T:
-            here, drawn = f"{name} #{next(example)}", digest(args, kwargs)
-            value, error = None, None
-            try:
-                value = body(*args, **kwargs)
-            except BaseException as raised:
-                error = raised
-            # Outside the handler: hypothesis tells failures apart by __context__, which must not differ.
-            if isinstance(error, KeyboardInterrupt | SystemExit):
-                raise error
-            if isinstance(error, PeerFailed | PeerTimeout):
-                raise LockstepDivergence(
-                    f"the ring broke within {here} on rank {ring.rank}: {type(error).__name__}: {error}"
-                ) from error
-            mine = _Verdict(here, drawn, _outcome(error), type(error).__name__, str(error))
-            verdicts = [_Verdict(*fields) for fields in _gather(ring, mine)]
-            _check_in_step(verdicts)
-            if mine.outcome == LEFT and error is not None:
-                raise error
-            failed = [rank for rank, verdict in enumerate(verdicts) if verdict.outcome == FAILED]
-            if failed:
-                raise LockstepFailure(_message(failed, verdicts)) from error
-            if any(verdict.outcome == REJECTED for verdict in verdicts):
-                _reject()
-            return value  # type: ignore[return-value]
+            return judge(functools.partial(body, *args, **kwargs), args, kwargs)
 
         return in_step
 
     return decorate
 
 
-def lockstep_settings(ring: Ring, *, seed: int | None = None, **options: Any) -> Callable[[T], T]:
-    """Settings under which all ranks draw the same examples; goes on top of ``@given``. Collective.
-
-    The seed is rank 0's, printed there; no database, which ranks would read at different times; no
-    deadline, no health check on slowness and no explain phase, which depend on each rank's clock.
+class Judge:
+    """Brings all ranks to one verdict on each example of a body.
 
     Parameters
     ----------
     ring : Ring
-    seed : int, optional
-        To repeat a run; drawn afresh by rank 0 if not given.
-    **options
-        Further hypothesis settings, such as ``max_examples``.
-
-    Raises
-    ------
-    ModuleNotFoundError
-        If hypothesis is not installed.
+    name : str
+        Of the body, as in messages.
     """
-    import hypothesis
 
-    mine = secrets.randbits(32) if seed is None else seed
-    shared = int(_gather(ring, mine)[0])
-    if ring.rank == 0 and seed is None:
-        print(  # noqa: T201 - a run that fails under mpirun is repeated with it
-            f"hypothesis in lockstep on {ring.size} ranks: lockstep_settings(ring, seed={shared})"
-        )
-    skipped = (hypothesis.Phase.explain, hypothesis.Phase.reuse)
-    common: dict[str, Any] = {
-        "database": None,
-        "deadline": None,
-        "phases": [phase for phase in hypothesis.Phase if phase not in skipped],
-        "suppress_health_check": [hypothesis.HealthCheck.too_slow],
-    }
-    chosen = hypothesis.settings(**{**common, **options})
+    def __init__(self, ring: Ring, name: str) -> None:
+        self._ring, self._name = ring, name
+        self._example = itertools.count()
 
-    def decorate(test: T) -> T:
-        return hypothesis.seed(shared)(chosen(test))  # type: ignore[type-var]
+    def __call__(self, call: Callable[[], T], *drawn: Any) -> T:
+        """What ``call`` returns on this rank, if it passes on all; ``drawn`` must be equal on all."""
+        ring, example = self._ring, f"{self._name} #{next(self._example)}"
+        held, value, error = digest(*drawn), None, None
+        try:
+            value = call()
+        except BaseException as raised:
+            error = raised
+        # Outside the handler: hypothesis tells failures apart by __context__, which must not differ.
+        if isinstance(error, KeyboardInterrupt | SystemExit):
+            raise error
+        if isinstance(error, PeerFailed | PeerTimeout):
+            raise _broken(example, ring, error) from error
+        mine = Verdict(held, _outcome(error), type(error).__name__, str(error), is_consequence(error))
+        try:
+            come = meet(ring, f"{VERDICT} {example}", mine)
+        except RingError as broken:
+            raise _broken(example, ring, broken) from (error or broken)
+        verdicts = _in_step(come)
+        if mine.outcome == LEFT and error is not None:
+            raise error
+        failed = [rank for rank, verdict in enumerate(verdicts) if verdict.outcome == FAILED]
+        if failed:
+            raise LockstepFailure(_message(failed, verdicts)) from error
+        if any(verdict.outcome == REJECTED for verdict in verdicts):
+            _reject()
+        return value  # type: ignore[return-value]
 
-    return decorate
 
+class Verdict(NamedTuple):
+    """What one rank tells the others about one example.
 
-def digest(*things: Any) -> str:
-    """A short text that is equal on all ranks for equal values: of arrays by content, of rings by size.
-
-    Functions and classes go by name. Whatever shows its address instead of its content goes by what pickle
-    would keep of it, so that other processes come to the same digest.
-
-    Raises
-    ------
-    TypeError
-        If an object has no content that processes could compare (a lock, an open file, a running
-        generator), or holds itself.
-
-    Examples
-    --------
-    >>> import numpy as np
-    >>> digest([np.zeros(2), {"a": 1}]) == digest([np.zeros(2), {"a": 1}])
-    True
-    >>> digest(np.zeros(2)) == digest(np.zeros(3))
-    False
+    Attributes
+    ----------
+    drawn : str
+        Digest of what it drew.
+    outcome : str
+    error, text : str
+        Type and text of what the body raised.
+    follows : bool
+        Whether that only says that another rank has failed.
     """
-    try:
-        text = _canonical(things)
-    except RecursionError:
-        raise TypeError(_NO_CONTENT.format("something that holds itself")) from None
-    return hashlib.blake2b(text.encode(), digest_size=8).hexdigest()
 
-
-_NO_CONTENT = (
-    "what a test in lockstep is called with must have a content that ranks can compare: values, or objects "
-    "that pickle takes. Got {}. Make it in the body, or let the body be a closure over it."
-)
-_ADDRESS = re.compile(r" at 0x[0-9a-fA-F]+")
-_PRIMITIVE = (str, bytes, bytearray, int, float, complex, type(None))
-
-
-def _canonical(x: Any) -> str:
-    kind = type(x).__qualname__
-    if type(x) in _PRIMITIVE:
-        return f"{kind}:{x!r}"
-    if isinstance(x, Ring):
-        return f"Ring of {x.size}"
-    if isinstance(x, types.ModuleType):
-        return x.__name__
-    if isinstance(x, type | types.FunctionType):
-        return f"{x.__module__}.{x.__qualname__}"
-    if dataclasses.is_dataclass(x):
-        parts = [f"{f.name}={_canonical(getattr(x, f.name))}" for f in dataclasses.fields(x)]
-        return f"{kind}({','.join(parts)})"
-    if isinstance(x, Mapping):
-        return f"{kind}{{{','.join(f'{_canonical(a)}:{_canonical(b)}' for a, b in x.items())}}}"
-    if isinstance(x, set | frozenset):
-        return f"{kind}{{{','.join(sorted(map(_canonical, x)))}}}"
-    if isinstance(x, tuple | list):
-        return f"{kind}[{','.join(map(_canonical, x))}]"
-    if hasattr(x, "shape") and hasattr(x, "dtype"):
-        values = to_numpy(x)
-        held = _canonical(values.tolist()).encode() if values.dtype.hasobject else values.tobytes()
-        return f"{kind}{tuple(x.shape)}{x.dtype}{hashlib.blake2b(held, digest_size=8).hexdigest()}"
-    shown = repr(x)
-    return f"{kind}{_reduced(x)}" if _ADDRESS.search(shown) else f"{kind}:{shown}"
-
-
-def _reduced(x: Any) -> str:
-    """The parts that pickle would make an object from, one of whose reprs shows an address."""
-    try:
-        parts = x.__reduce_ex__(4)
-    except Exception as error:
-        raise TypeError(_NO_CONTENT.format(f"{x!r} ({error})")) from error
-    if isinstance(parts, str):  # the name of something global
-        return f"{getattr(x, '__module__', None)}.{parts}"
-    return _canonical([list(part) if isinstance(part, Iterator) else part for part in parts])
-
-
-def _gather(ring: Ring, value: Any) -> list[Any]:
-    return [
-        json.loads(note) for note in ring.transport.allgather_bytes(json.dumps(value).encode(), ring.timeout)
-    ]
-
-
-class _Verdict(NamedTuple):
-    """What one rank tells the others about one example."""
-
-    example: str
     drawn: str
     outcome: str
     error: str
     text: str
+    follows: bool
 
 
 def _outcome(error: BaseException | None) -> str:
@@ -259,35 +169,48 @@ def _outcome(error: BaseException | None) -> str:
     return FAILED if isinstance(error, Exception) else LEFT
 
 
-def _check_in_step(verdicts: list[_Verdict]) -> None:
-    """Every rank is at the same example, and either none or all of them leave it in the same way."""
-    first = verdicts[0]
-    for rank, verdict in enumerate(verdicts):
-        if verdict.example != first.example:
+def _in_step(come: list[Come]) -> list[Verdict]:
+    """Every rank's verdict: all are at the same example, and either none or all leave it in the same way."""
+    example = come[0].place
+    for rank, (place, _) in enumerate(come):
+        if place != example:
             raise LockstepDivergence(
-                f"all ranks must be at the same example. Rank 0 is at {first.example}, rank {rank} at "
-                f"{verdict.example}. Apply lockstep_settings(ring), and skip no example on one rank only."
+                f"all ranks must be at the same example. Rank 0 is at {example}, rank {rank} at {place}. "
+                "Apply lockstep_settings(ring), and skip no example on one rank only."
             )
+    verdicts = [Verdict(*note) for _, note in come]
+    first = verdicts[0]
+    name = example.removeprefix(f"{VERDICT} ")
+    for rank, verdict in enumerate(verdicts):
         if verdict.drawn != first.drawn:
             raise LockstepDivergence(
-                f"all ranks must draw the same example. In {first.example} rank 0 drew {first.drawn}, "
-                f"rank {rank} {verdict.drawn} (digests). Apply lockstep_settings(ring), and draw nothing "
-                "that depends on the rank."
+                f"all ranks must draw the same example. In {name} rank 0 drew {first.drawn}, "
+                f"rank {rank} {verdict.drawn} (digests). Apply lockstep_settings(ring), draw nothing that "
+                "depends on the rank, and import your modules on all ranks: hypothesis draws constants that "
+                "it finds in them."
             )
         both = (first.outcome, verdict.outcome)
         if LEFT in both and (both != (LEFT, LEFT) or first.error != verdict.error):
             raise LockstepDivergence(
-                f"all ranks must leave {first.example} alike. Rank 0 {first.outcome} ({first.error}), "
+                f"all ranks must leave {name} alike. Rank 0 {first.outcome} ({first.error}), "
                 f"rank {rank} {verdict.outcome} ({verdict.error})."
             )
+    return verdicts
 
 
-def _message(failed: list[int], verdicts: list[_Verdict]) -> str:
+def _message(failed: list[int], verdicts: list[Verdict]) -> str:
+    failed = [rank for rank in failed if not verdicts[rank].follows] or failed
     lines = [f"failed on rank {', '.join(map(str, failed))} of {len(verdicts)}."]
     for rank in failed:
         error, text = verdicts[rank].error, verdicts[rank].text
         lines.append(f"rank {rank}: {error}: {text}" if text else f"rank {rank}: {error}")
     return "\n".join(lines)
+
+
+def _broken(example: str, ring: Ring, error: BaseException) -> LockstepDivergence:
+    return LockstepDivergence(
+        f"the ring broke within {example} on rank {ring.rank}: {type(error).__name__}: {error}"
+    )
 
 
 def _reject() -> None:

@@ -51,8 +51,8 @@ def plugin(monkeypatch: pytest.MonkeyPatch) -> ModuleType:
     for name in ("Array", "Comm"):
         setattr(module, name, type(name, (), {"__module__": "somebodys_arrays.deep.inside"}))
     module.backend = GenericBackend(name="somebody's")  # type: ignore[attr-defined]
-    module.connect = lambda comm: (  # type: ignore[attr-defined]
-        "transport for", comm
+    module.connect = lambda comm, timeout: (  # type: ignore[attr-defined]
+        "transport for", comm, timeout
     )  # fmt: skip
     monkeypatch.setitem(sys.modules, "somebodys_arrays", module)
     return module

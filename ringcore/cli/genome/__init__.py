@@ -5,7 +5,9 @@ One attention call with no trained weights answers it; docs/genome.md has the fo
 - `fasta`, `region`: what is read, and which part of it is looked at
 - `settings`: context and sharpness, from the number of bases
 - `encode`: bases as one-hot contexts, positions as signs
-- `attend`: what every rank does; the only module that talks to other ranks
+- `shares`: which bases each rank needs
+- `attend`: what every rank does
+- `ranks`, `processes`: who the ranks are: threads, or the processes of mpirun
 - `repeats`: partners of single positions become maximal exact matches
 - `estimate`, `memory`, `progress`: how long it takes, and how much memory
 - `report`, `plot`, `screen`, `files`: what comes out

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import time
 from dataclasses import dataclass
-from typing import Any, cast
+from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
@@ -13,6 +13,7 @@ import ringcore as rc
 from ringcore.cli.genome import attend, encode, repeats, settings
 from ringcore.cli.genome.attend import Echo
 from ringcore.cli.genome.fasta import AMBIGUOUS, Record
+from ringcore.cli.genome.ranks import Ranks
 from ringcore.cli.genome.repeats import Repeats
 from ringcore.cli.genome.settings import Settings
 
@@ -34,13 +35,17 @@ class Analysis:
         return np.argsort(-self.repeats.length, kind="stable")
 
 
-def analyse(record: Record, asked: Settings, ranks: int, meter: rc.Meter) -> Analysis:
-    """Run the attention on ``ranks`` ranks of this process, then join partners into repeats."""
+def analyse(record: Record, asked: Settings, ranks: Ranks, meter: rc.Meter) -> Analysis:
+    """Have the ranks compute the attention, then join partners into repeats."""
     begin = time.perf_counter()
-    echo = cast(Echo, rc.run_ranks(ranks, attend.genome_rank, record.codes, asked, meter)[0])
+    echo = ranks.echo(record.codes, asked, meter)
     middle = time.perf_counter()
-    found = repeats.find(encode.both_strands(record.codes), echo.partner, asked.context)
-    found = repeats.confirmed(found, echo.partner, echo.copies, asked.context)
+
+    def join() -> Repeats:
+        found = repeats.find(encode.both_strands(record.codes), echo.partner, asked.context)
+        return repeats.confirmed(found, echo.partner, echo.copies, asked.context)
+
+    found = ranks.aside(join)
     return Analysis(record, asked, echo, found, middle - begin, time.perf_counter() - middle)
 
 

@@ -1,6 +1,6 @@
 """What every rank does: its shard of the one attention call, and what that says about its positions.
 
-This is the only module that knows of ranks. Nothing here depends on how they are connected.
+Nothing here depends on how the ranks are connected.
 """
 
 from __future__ import annotations
@@ -16,6 +16,9 @@ from ringcore.cli.genome import encode
 from ringcore.cli.genome.fasta import AMBIGUOUS
 from ringcore.cli.genome.repeats import same_context
 from ringcore.cli.genome.settings import Settings
+from ringcore.cli.genome.shares import Shares, span
+
+_CHECKED_AT_A_TIME = 2**16
 
 
 @dataclass(frozen=True)
@@ -44,16 +47,18 @@ def scores(bases: int) -> int:
 
 
 def genome_rank(
-    ring: rc.Ring, codes: encode.Codes, settings: Settings, meter: rc.Meter | None = None
+    ring: rc.Ring, codes: encode.Codes | None, bases: int, settings: Settings, meter: rc.Meter | None = None
 ) -> Echo | None:
     """One rank's part of the analysis.
 
     Parameters
     ----------
     ring : Ring
-        The ranks; each holds its share of the queries and keys, and one byte a base of the genome.
+        The ranks; each holds its share of the queries and keys, and of the genome what these are made from.
     codes : array of uint8, shape (N,)
-        The whole genome, the same on all ranks.
+        The whole genome, on rank 0; ignored on the other ranks, which may pass None.
+    bases : int
+        N.
     settings : Settings
         Context, sharpness and thresholds.
     meter : Meter, optional
@@ -68,31 +73,31 @@ def genome_rank(
     -----
     Collective. float32; a rank holds 4 (4w + 4 + bits) bytes for each of its 2 (N + 1) / P keys.
     """
-    positions = codes.size + 1
-    w, b = settings.context, settings.sharpness
-    layout = rc.Layout.contiguous(length=positions, ranks=ring.size)
-    k_layout = rc.Layout.contiguous(length=2 * positions, ranks=ring.size)
-    own, own_keys = layout.ranges(ring.rank), k_layout.ranges(ring.rank)
-    start, stop = (own[0].start, own[0].stop) if own else (0, 0)
-    k_start, k_stop = (own_keys[0].start, own_keys[0].stop) if own_keys else (0, 0)
+    w, b, positions = settings.context, settings.sharpness, bases + 1
+    shares = Shares(bases, ring.size, w)
+    strands = None if ring.rank or codes is None else encode.both_strands(codes)
+    mine = ring.scatter(None if strands is None else shares.cut(strands), shares.codes, axis=0)
+    queries, forward, reverse = shares.parted(mine, ring.rank)
+    (start, stop), (first_key, _) = span(shares.queries, ring.rank), span(shares.keys, ring.rank)
 
-    strands = encode.both_strands(codes)
     # A position is no copy of itself, nor of one whose context overlaps its own on the same strand.
     mask = ~(rc.window(w - 1, w - 1) & rc.keys(0, positions))
     out, lse = rc.attention(
-        np.float32(b) * encode.contexts(codes, start, stop, w),
-        encode.keys(strands, k_start, k_stop, w),
-        encode.values(strands, k_start, k_stop),
-        ring=ring, layout=layout, k_layout=k_layout, mask=mask, scale=1.0, return_lse=True, meter=meter,
+        np.float32(b) * encode.contexts(queries, w),
+        np.concatenate([encode.contexts(forward, w), encode.contexts(reverse, w)]),
+        encode.values(np.concatenate([forward[w:], reverse[w:]]), first_key, 2 * positions),
+        ring=ring, layout=shares.queries, k_layout=shares.keys, mask=mask, scale=1.0,
+        return_lse=True, meter=meter,
     )  # fmt: skip
 
     copies = np.exp(lse.astype(np.float64) - b * w)
-    following = strands[start:stop]
-    bits = bits_per_base(out[:, :4], copies, following, settings.prior_mass)
-    partner = sure_partners(strands, np.arange(start, stop), out[:, 4:], copies, settings)
-    parts = (bits, copies.astype(np.float32), partner)
-    bits, soft, partner = (cast(Any, ring.gather(part, layout, root=0, axis=0)) for part in parts)
-    return Echo(bits[: codes.size], soft, partner) if ring.rank == 0 else None
+    bits = bits_per_base(out[:, :4], copies, queries[w:], settings.prior_mass)
+    names = named_partners(out[:, 4:], copies, np.arange(start, stop), positions, settings)
+    parts = (bits, copies.astype(np.float32), names)
+    bits, soft, names = (cast(Any, ring.gather(part, shares.queries, axis=0)) for part in parts)
+    if strands is None:
+        return None
+    return Echo(bits[:bases], soft, true_partners(strands, names, w))
 
 
 def bits_per_base(
@@ -119,23 +124,42 @@ def bits_per_base(
     return np.where(known, -np.log2(probability), np.nan).astype(np.float32)
 
 
-def sure_partners(
-    strands: encode.Codes,
-    positions: NDArray[np.int64],
+def named_partners(
     bits: NDArray[np.float32],
     copies: NDArray[np.float64],
+    place: NDArray[np.int64],
+    positions: int,
     settings: Settings,
 ) -> NDArray[np.int64]:
-    """The key that attention names for each position, -1 where it names none or a false one.
+    """The key that attention names for each query; -1 where it is unsure, or the query did not see that key.
 
-    A named key counts only if the query saw it and its context is the query's, base by base: a mean over
-    several copies may spell an index that none of them has.
+    Parameters
+    ----------
+    bits : array, shape (n, bits)
+        Mean signs.
+    copies : array, shape (n,)
+        Soft number of copies.
+    place : array of int64, shape (n,)
+        The queries' positions.
+    positions : int
+        N + 1.
+    settings : Settings
     """
     index = encode.decode(bits, settings.least_sign)
-    named = np.where((copies > settings.least_copies) & (index < strands.size), index, -1)
-    too_near = (named < strands.size // 2) & (np.abs(named - positions) < settings.context)  # it was not seen
-    asked = np.flatnonzero((named >= 0) & ~too_near)
+    named = np.where((copies > settings.least_copies) & (index < 2 * positions), index, -1)
+    too_near = (named < positions) & (np.abs(named - place) < settings.context)
     named[too_near] = -1
-    true = same_context(strands, positions[asked], named[asked], settings.context)
-    named[asked[~true]] = -1
     return named
+
+
+def true_partners(strands: encode.Codes, names: NDArray[np.int64], width: int) -> NDArray[np.int64]:
+    """The named keys whose context is the query's, base by base; -1 for all others.
+
+    A mean over several copies may spell an index that none of them has.
+    """
+    partner = names.copy()
+    asked = np.flatnonzero(names >= 0)
+    for begin in range(0, asked.size, _CHECKED_AT_A_TIME):
+        these = asked[begin : begin + _CHECKED_AT_A_TIME]
+        partner[these[~same_context(strands, these, names[these], width)]] = -1
+    return partner

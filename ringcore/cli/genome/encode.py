@@ -3,7 +3,7 @@
 Positions are places between bases, 0..N. The *context* of position i are the w bases before it, the
 base that *follows* is base i; position N has a context and nothing that follows. Keys are the N + 1
 positions of the forward strand, then the N + 1 of the reverse complement, in one sequence of
-2 (N + 1); queries are the forward positions. Everything is built for a stretch of positions, so a rank
+2 (N + 1); queries are the forward positions. Everything is built from a `stretch` of a strand, so a rank
 never holds more than its own.
 """
 
@@ -41,27 +41,46 @@ def both_strands(codes: Codes) -> Codes:
     return np.concatenate([codes, gap, reverse_complement(codes), gap])
 
 
-def contexts(codes: Codes, start: int, stop: int, width: int) -> Floats:
-    """One-hot of the bases before each of positions start..stop-1 of one strand: (stop - start, 4 width).
+def stretch(strand: Codes, start: int, stop: int, width: int) -> Codes:
+    """The bases that positions start..stop-1 of one strand need: (stop - start + width,), or none if empty.
 
-    Column 4 t + c is 1 if base ``i - width + t`` is c. A base before the strand's begin, and an
-    ambiguous one, is four zeros.
+    First the ``width`` bases before the first position, ambiguous ones where there is none; then the base
+    that follows each position.
+
+    Examples
+    --------
+    >>> stretch(np.array([0, 1, 2, 3, 4], np.uint8), 1, 3, width=2)
+    array([4, 0, 1, 2], dtype=uint8)
     """
+    if start >= stop:
+        return strand[:0]
     first = start - width
-    padded = np.concatenate([np.full(max(0, -first), AMBIGUOUS, np.uint8), codes[max(0, first) : stop]])
-    hot = np.empty((stop - start, width, 4), np.float32)
-    for t in range(width):
-        hot[:, t] = _ONE_HOT[padded[t : t + stop - start]]
-    return hot.reshape(stop - start, 4 * width)
+    return np.concatenate([np.full(max(0, -first), AMBIGUOUS, np.uint8), strand[max(0, first) : stop]])
 
 
-def keys(strands: Codes, start: int, stop: int, width: int) -> Floats:
-    """Contexts of keys start..stop-1; the strands know nothing of each other: (stop - start, 4 width)."""
+def key_stretches(strands: Codes, start: int, stop: int, width: int) -> tuple[Codes, Codes]:
+    """The stretches for keys start..stop-1, on the forward and on the reverse strand; one may be empty.
+
+    The strands know nothing of each other: a context does not reach from one into the other.
+    """
     half = strands.size // 2
     middle = min(max(half, start), stop)
-    forward = contexts(strands[:half], start, middle, width)
-    reverse = contexts(strands[half:], middle - half, stop - half, width) if stop > half else forward[:0]
-    return np.concatenate([forward, reverse])
+    return (
+        stretch(strands[:half], start, middle, width),
+        stretch(strands[half:], middle - half, stop - half, width),
+    )
+
+
+def contexts(codes: Codes, width: int) -> Floats:
+    """One-hot of the bases before each position of a stretch of n positions: (n, 4 width).
+
+    Column 4 t + c of position i is 1 if base ``i - width + t`` is c. An ambiguous base is four zeros.
+    """
+    count = max(0, codes.size - width)
+    hot = np.empty((count, width, 4), np.float32)
+    for t in range(width):
+        hot[:, t] = _ONE_HOT[codes[t : t + count]]
+    return hot.reshape(count, 4 * width)
 
 
 def index_bits(start: int, stop: int, count: int) -> Floats:
@@ -91,11 +110,13 @@ def bits_needed(keys: int) -> int:
     return max(4, -(-(keys - 1).bit_length() // 4) * 4)
 
 
-def values(strands: Codes, start: int, stop: int) -> Floats:
-    """Following base as one-hot, then the key's own index as signs: (stop - start, 4 + bits)."""
-    return np.concatenate(
-        [_ONE_HOT[strands[start:stop]], index_bits(start, stop, bits_needed(strands.size))], axis=1
-    )
+def values(following: Codes, start: int, keys: int) -> Floats:
+    """Of keys ``start`` and so on: following base as one-hot, then the key's own index as signs.
+
+    Shape (n, 4 + bits), with as many bits as number all ``keys`` keys.
+    """
+    index = index_bits(start, start + following.size, bits_needed(keys))
+    return np.concatenate([_ONE_HOT[following], index], axis=1)
 
 
 def decode(bits: Floats, least_sign: float) -> NDArray[np.int64]:

@@ -4,27 +4,33 @@ from __future__ import annotations
 
 import os
 import time
+from typing import TYPE_CHECKING
 
 import numpy as np
 
 import ringcore as rc
-from ringcore.cli.genome import attend, encode
+from ringcore.cli.genome import encode
 from ringcore.cli.genome.settings import Settings
+from ringcore.cores import cores
+
+if TYPE_CHECKING:
+    from ringcore.cli.genome.ranks import Ranks
 
 _QUERIES_PER_CORE, _KEYS, _RANKS = 512, 32768, 16
 
 
-def scores_per_second(codes: encode.Codes, settings: Settings) -> float:
-    """Query-key pairs a second of attention on this machine, with this genome's shapes and dtype.
+def scores_per_second(bases: int, settings: Settings) -> float:
+    """Query-key pairs a second of attention on this process's cores, with the shapes and dtype of a genome.
 
     Two calls with enough queries to keep all cores busy for some hundredths of a second; the first one
-    only warms up.
+    only warms up. The bases are random: how long it takes does not depend on them.
     """
-    strands = encode.both_strands(codes)
-    n = min(_QUERIES_PER_CORE * (os.cpu_count() or 1), codes.size + 1)
-    m = min(_KEYS, strands.size)
-    q = np.float32(settings.sharpness) * encode.contexts(codes, 0, n, settings.context)
-    k, v = encode.keys(strands, 0, m, settings.context), encode.values(strands, 0, m)
+    w, keys = settings.context, 2 * (bases + 1)
+    n = min(_QUERIES_PER_CORE * (cores.get() or os.cpu_count() or 1), bases + 1)
+    m = min(_KEYS, keys)
+    codes = np.random.default_rng(0).integers(0, 4, max(n, m) + w).astype(np.uint8)
+    q = np.float32(settings.sharpness) * encode.contexts(codes[: n + w], w)
+    k, v = encode.contexts(codes[: m + w], w), encode.values(codes[w : m + w], 0, keys)
     for _ in range(2):
         begin = time.perf_counter()
         rc.attention(q, k, v, scale=1.0)
@@ -32,16 +38,16 @@ def scores_per_second(codes: encode.Codes, settings: Settings) -> float:
     return n * m / max(seconds, 1e-9)
 
 
-def overhead(ranks: int, settings: Settings) -> float:
+def overhead(ranks: Ranks, settings: Settings) -> float:
     """Seconds that one record takes however short it is: each rank meets the block of each other one.
 
-    Of many ranks only some are timed; the work grows with their square.
+    Of many ranks only some are timed, where that can be done; the work grows with their square.
     """
-    timed = min(ranks, _RANKS)
-    codes = np.zeros(timed, np.uint8)
+    timed = ranks.at_most(_RANKS)
+    codes = np.zeros(timed.size, np.uint8)
     begin = time.perf_counter()
-    rc.run_ranks(timed, attend.genome_rank, codes, settings, rc.Meter())
-    return (time.perf_counter() - begin) * (ranks / timed) ** 2
+    timed.echo(codes, settings, rc.Meter())
+    return (time.perf_counter() - begin) * (ranks.size / timed.size) ** 2
 
 
 def spoken(seconds: float) -> str:

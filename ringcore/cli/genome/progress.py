@@ -1,4 +1,4 @@
-"""A progress bar for work that runs in another thread and counts itself."""
+"""A progress bar for work that counts itself."""
 
 from __future__ import annotations
 
@@ -6,7 +6,6 @@ import threading
 import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
-from typing import Generic, TypeVar
 
 from rich.console import Console
 from rich.progress import (
@@ -21,42 +20,29 @@ from rich.progress import (
 import ringcore as rc
 from ringcore.cli.genome.estimate import spoken
 
-T = TypeVar("T")
 
+@contextmanager
+def watched(meter: rc.Meter, total: int, console: Console) -> Iterator[None]:
+    """Show a bar of ``meter.scores`` out of ``total``, and the time left, while the block runs.
 
-class _Call(threading.Thread, Generic[T]):
-    """Run a function in a thread that does not keep the process alive; hand on what it returns or raises."""
-
-    def __init__(self, work: Callable[[], T]) -> None:
-        super().__init__(name="ringcore-genome", daemon=True)
-        self.work = work
-        self.value: T
-        self.error: BaseException | None = None
-
-    def run(self) -> None:
-        try:
-            self.value = self.work()
-        except BaseException as error:
-            self.error = error
-
-
-def watched(work: Callable[[], T], meter: rc.Meter, total: int, console: Console) -> T:
-    """Run ``work`` while a bar shows ``meter.scores`` out of ``total``, and the time left.
-
-    The calling thread only looks on, so Ctrl-C reaches it at once. Where the console is no terminal, a
-    line tells of each tenth instead.
+    Another thread looks on: the block may use MPI, and a signal ends it at once, as both want the main
+    thread. Where the console is no terminal, a line tells of each tenth instead.
     """
-    call = _Call(work)
-    call.start()
+    over = threading.Event()
     with _shown(console, total) as show:
-        while call.is_alive():
-            call.join(0.1)
-            show(min(meter.scores, total))
-        if call.error is None:
-            show(total)
-    if call.error is not None:
-        raise call.error
-    return call.value
+
+        def look_on() -> None:
+            while not over.wait(0.1):
+                show(min(meter.scores, total))
+
+        watcher = threading.Thread(target=look_on, name="ringcore-progress", daemon=True)
+        watcher.start()
+        try:
+            yield
+        finally:
+            over.set()
+            watcher.join()
+        show(total)
 
 
 @contextmanager

@@ -15,6 +15,7 @@ from typing import Any
 import numpy as np
 
 from ringcore.cli.genome.analysis import Analysis, figures
+from ringcore.cli.genome.ranks import Ranks
 from ringcore.cli.version import installed_version
 
 BED_HEADER = "#chrom start end partner_start partner_end strand identity length kind".replace(" ", "\t")
@@ -65,16 +66,17 @@ def repeats_bed(analyses: Sequence[Analysis]) -> bytes:
 
 
 def summary(
-    analyses: Sequence[Analysis], arguments: Mapping[str, Any], timings: Mapping[str, float]
+    analyses: Sequence[Analysis], arguments: Mapping[str, Any], ranks: Ranks, timings: Mapping[str, float]
 ) -> dict[str, Any]:
-    """What ``summary.json`` holds: arguments, versions, timings in seconds, figures of each record."""
+    """What ``summary.json`` holds: arguments, ranks, versions, timings in seconds, figures of each record."""
     return {
         "ringcore": installed_version(),
         "arguments": dict(arguments),
+        "ranks": {"number": ranks.size, "transport": ranks.transport},
         "versions": {"python": platform.python_version(), "platform": platform.platform()}
         | {
             name: _version(name)
-            for name in ("numpy", "array-api-compat", "dnaio", "matplotlib", "rich", "typer")
+            for name in ("numpy", "array-api-compat", "dnaio", "matplotlib", "mpi4py", "rich", "typer")
         },
         "seconds": {name: round(seconds, 3) for name, seconds in timings.items()},
         "records": [figures(analysis) for analysis in analyses],

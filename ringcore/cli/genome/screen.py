@@ -10,9 +10,10 @@ from rich.console import Console
 from rich.markup import escape
 from rich.table import Table
 
-from ringcore.cli.genome import attend, memory
+from ringcore.cli.genome import memory
 from ringcore.cli.genome.estimate import spoken
 from ringcore.cli.genome.fasta import Record
+from ringcore.cli.genome.ranks import Ranks
 from ringcore.cli.genome.settings import BACKGROUND_LIMIT, Settings, background, same_base
 from ringcore.cli.printable import printable
 
@@ -42,10 +43,9 @@ def announce(console: Console, records: Sequence[Record], settings: Sequence[Set
         console.print(f"... and {len(records) - _LISTED:,} more records", highlight=False, soft_wrap=True)
 
 
-def expect(console: Console, records: Sequence[Record], seconds: float, ranks: int, room: int) -> None:
-    """How much work there is, how long it should take, and how many bytes of memory."""
-    pairs = sum(attend.scores(record.codes.size) for record in records)
-    on = "one rank" if ranks == 1 else f"{ranks} ranks"
+def expect(console: Console, pairs: int, seconds: float, ranks: Ranks, room: int) -> None:
+    """How much work there is, how long it should take, and how much memory all ranks together need."""
+    on = "one rank" if ranks.size == 1 else f"{ranks.size} ranks ({ranks.transport})"
     about = "" if seconds < 1 else "about "
     console.print(
         f"attention over {pairs:.2g} query-key pairs on {on}: {about}{spoken(seconds)}, "
