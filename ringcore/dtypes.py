@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import importlib
 from contextlib import suppress
+from functools import lru_cache
 
 from ringcore.protocols import Array
 
@@ -11,6 +12,7 @@ _ACCUMULATES = {"float64": "float64", "float32": "float32", "float16": "float32"
 _UNIT_ROUNDOFF = {"float64": 2.0**-53, "float32": 2.0**-24, "float16": 2.0**-11, "bfloat16": 2.0**-8}
 
 
+@lru_cache(maxsize=256)  # NumPy computes the name anew each time, in microseconds
 def dtype_name(dtype: object) -> str:
     """'float32' for the float32 of any array library.
 

@@ -123,7 +123,7 @@ def prepare(call: str, q: Array, k: Array, v: Array, options: Options) -> Proble
     """
     ring = ring_of(options)
     if options.layout is None:  # the ranks' lengths make one
-        _, lengths = agree(
+        draft, lengths = agree(
             call,
             ring,
             lambda: _validate(q, k, v, ring, options),
@@ -132,20 +132,22 @@ def prepare(call: str, q: Array, k: Array, v: Array, options: Options) -> Proble
             repeats=True,
         )
         q_layout, k_layout = _layouts(options, cast(list[list[int]], lengths))
-        options = replace(options, layout=q_layout, k_layout=k_layout)
+        problem = replace(draft, q_layout=q_layout, k_layout=k_layout)
+        _, rows = agree(call, ring, lambda: _needs_row(problem), lambda _: {}, _to_hex, repeats=True)
+    else:
 
-    def check() -> tuple[Problem, np.ndarray]:
-        problem = _validate(q, k, v, ring, options)
-        return problem, _needs_row(problem)
+        def check() -> tuple[Problem, np.ndarray]:
+            problem = _validate(q, k, v, ring, options)
+            return problem, _needs_row(problem)
 
-    (problem, _), rows = agree(
-        call,
-        ring,
-        check,
-        lambda found: _facts(found[0], options),
-        lambda found: _to_hex(found[1]),
-        repeats=True,
-    )
+        (problem, _), rows = agree(
+            call,
+            ring,
+            check,
+            lambda found: _facts(found[0], options),
+            lambda found: _to_hex(found[1]),
+            repeats=True,
+        )
     problem.needs[...] = [_from_hex(row, ring.size) for row in rows]
     return problem
 
