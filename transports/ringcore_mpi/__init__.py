@@ -10,10 +10,10 @@ from typing import TYPE_CHECKING, Any
 if TYPE_CHECKING:
     from ringcore_mpi.transport import MpiTransport
 
-__all__ = ["transport", "world"]
+__all__ = ["of_communicator", "world"]
 
 
-def transport(comm: Any, timeout: float = 600.0) -> MpiTransport:
+def of_communicator(comm: Any, timeout: float = 600.0) -> MpiTransport:
     """The transport of an mpi4py communicator: made once, kept on it. Collective.
 
     Parameters
@@ -40,8 +40,8 @@ def world(timeout: float = 600.0) -> MpiTransport:
     ImportError, RuntimeError
         If mpi4py, or an MPI library for it, is missing.
     RingError, PeerTimeout
-        As for `transport`.
+        As for `of_communicator`.
     """
     from mpi4py import MPI
 
-    return transport(MPI.COMM_WORLD, timeout)
+    return of_communicator(MPI.COMM_WORLD, timeout)

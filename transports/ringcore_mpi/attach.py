@@ -10,6 +10,7 @@ from mpi4py import MPI
 from ringcore.errors import PeerTimeout, RingError
 from ringcore.launcher import launched
 from ringcore_mpi.cores import share_of_cores
+from ringcore_mpi.ending import abort_at_exit
 from ringcore_mpi.transport import MpiTransport
 
 _POLL_SECONDS = 0.0005
@@ -53,6 +54,7 @@ def _duplicate(comm: MPI.Intracomm, timeout: float) -> MPI.Intracomm:
     until = time.monotonic() + timeout
     while not request.Test():
         if time.monotonic() > until:
+            abort_at_exit()  # MPI_Finalize would wait for the duplicate
             raise PeerTimeout(
                 f"all {comm.Get_size()} ranks of a communicator must make a ring of it. Rank "
                 f"{comm.Get_rank()} has waited {timeout:g} s for others to call Ring(comm). Look for a call "

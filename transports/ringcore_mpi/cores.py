@@ -19,7 +19,7 @@ def share_of_cores(transport: MpiTransport, timeout: float) -> int:
     own cores, and unbound ones an equal part of the node.
     """
     comm = transport.comm.Split_type(MPI.COMM_TYPE_SHARED)
-    node = transport.part(comm, comm.Get_group().Translate_ranks(None, transport.comm.Get_group()))
+    node = transport.part(comm, comm.Get_group().Translate_ranks(None, transport.comm.Get_group()), "node")
     notes = node.allgather_bytes(json.dumps(sorted(_affinity())).encode(), timeout)
     node.close()
     return share([frozenset(json.loads(note)) for note in notes], node.rank)

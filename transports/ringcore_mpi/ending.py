@@ -4,24 +4,40 @@ from __future__ import annotations
 
 import atexit
 import os
+import signal
 import sys
-import threading
 import time
+from collections.abc import Iterable
+from contextlib import suppress
 from functools import cache
+from pathlib import Path
 
 from mpi4py import MPI
 
 _GRACE_SECONDS = 1.0
-_ABORT_SECONDS = 10.0
+_ABORT_SECONDS = 10
+_SHARED = ("mpich_shm_", "Intel_MPI_", "ucx_shm_", "sm_segment.", "vader_segment.")
 
 
 @cache
 def abort_at_exit() -> None:
-    """Let this process end by MPI_Abort, whenever it ends; its user may still catch the error and save work.
+    """Let this process end by MPI_Abort whenever it ends. The caller may still catch the error and save its work.
 
     mpi4py calls MPI_Finalize after Python's own exit handlers, so that this one comes first.
     """
     atexit.register(_abort)
+
+
+def shared_segments(maps: Iterable[str]) -> set[Path]:
+    """The files of MPI's shared memory among the lines of ``/proc/self/maps``.
+
+    Examples
+    --------
+    >>> sorted(map(str, shared_segments(["7f1c-7f2c rw-s 00000000 00:1a 9 /dev/shm/mpich_shm_5_0"])))
+    ['/dev/shm/mpich_shm_5_0']
+    """
+    paths = {Path(line.split(maxsplit=5)[5].strip()) for line in maps if " /dev/shm/" in line}
+    return {path for path in paths if path.parent == Path("/dev/shm") and path.name.startswith(_SHARED)}
 
 
 def _abort() -> None:
@@ -30,8 +46,21 @@ def _abort() -> None:
     for stream in (sys.stdout, sys.stderr):
         if stream is not None:
             stream.flush()
+    _remove_shared_memory()
     time.sleep(_GRACE_SECONDS)  # Abort ends all ranks: they, too, may be telling what has happened
-    ender = threading.Timer(_ABORT_SECONDS, os._exit, args=(1,))  # should Abort itself hang
-    ender.daemon = True
-    ender.start()
+    if hasattr(signal, "alarm"):  # should Abort itself hang; at exit no thread can be started any more
+        signal.signal(signal.SIGALRM, signal.SIG_DFL)
+        signal.alarm(_ABORT_SECONDS)
     MPI.COMM_WORLD.Abort(1)
+    os._exit(1)  # MPICH's Abort only asks the launcher to end all, and returns: Finalize would be next
+
+
+def _remove_shared_memory() -> None:
+    """MPICH's Abort leaves its files in /dev/shm, where they take memory. All ranks here have opened them by now."""
+    if not os.path.exists("/proc/self/maps"):
+        return
+    with open("/proc/self/maps", encoding="utf-8", errors="replace") as maps:
+        segments = shared_segments(maps)
+    for segment in segments:
+        with suppress(OSError):  # another rank was first
+            segment.unlink()

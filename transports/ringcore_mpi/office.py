@@ -31,8 +31,6 @@ class Office:
     in_flight : set of MpiExchange
         Keeps the buffers of messages under way, also of a call that an exception has ended: MPI may still
         write to them.
-    groups : int
-        How many groups have been split off.
     """
 
     def __init__(self, comm: MPI.Intracomm, tag: int) -> None:
@@ -40,7 +38,6 @@ class Office:
         self.vitals = Vitals(comm.Get_rank(), comm.Get_size(), self._put)
         self.lock = threading.RLock()
         self.in_flight: set[MpiExchange] = set()
-        self.groups = 0
         atexit.register(self._end)
 
     def listen(self) -> None:
@@ -59,6 +56,14 @@ class Office:
                     abort_at_exit()
                 raise
 
+    def close(self) -> None:
+        """The communicator is about to be freed.
+
+        After a failure the office stays, with the buffers that MPI may still write to.
+        """
+        if self.vitals.broken is None:
+            atexit.unregister(self._end)
+
     def check(self) -> None:
         """Refuse a new message after a failure: old ones are still under way.
 
@@ -68,7 +73,7 @@ class Office:
         """
         if self.vitals.broken is not None:
             raise RingError(
-                f"a ring cannot be used after a failure. It was: {self.vitals.broken} "
+                f"a ring cannot be used after a failure. It was: {str(self.vitals.broken).rstrip('.')}. "
                 "Make another one of a new communicator, Ring(comm.Dup()), if all ranks can still do that."
             )
 

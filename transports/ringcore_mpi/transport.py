@@ -11,7 +11,7 @@ from typing import Any
 import numpy as np
 from mpi4py import MPI
 
-from ringcore.errors import RingError
+from ringcore.errors import PeerFailed, RingError
 from ringcore.protocols import Recv, Send, Traffic
 from ringcore_mpi.exchange import MpiExchange
 from ringcore_mpi.gathering import Gathering
@@ -36,6 +36,8 @@ class MpiTransport:
         That of the communicator which this one was split off.
     members : sequence of int, optional
         The ranks' numbers there.
+    group : str
+        A name that all its ranks have for the group, and no other group of the office has.
 
     Notes
     -----
@@ -43,7 +45,6 @@ class MpiTransport:
     be used by one thread at a time; with MPI_THREAD_FUNNELED, by the main thread.
     """
 
-    needs_polling = True
     where = "host"
 
     def __init__(
@@ -52,15 +53,18 @@ class MpiTransport:
         cores: int | None = None,
         office: Office | None = None,
         members: Sequence[int] | None = None,
+        group: str = "all",
     ) -> None:
         self.comm = comm
         self.rank, self.size = comm.Get_rank(), comm.Get_size()
+        self.needs_polling = self.size > 1
         self.cores = cores
         self.traffic = Traffic()
         self._office = office or Office(comm, VITALS)
+        self._is_whole = office is None
         self._members = tuple(range(self.size) if members is None else members)
-        self._group = f"group {self._office.groups}"
-        self._office.groups += 1
+        self._group = group
+        self._splits = 0
         self._notes = Post(comm, NOTES)
         self._main_thread_only = MPI.Query_thread() == MPI.THREAD_FUNNELED
         self.lock = self._office.lock
@@ -148,19 +152,26 @@ class MpiTransport:
         comm = self.comm.Split(
             colors.index(color), ranks.index(self.rank)
         )  # all are here: it returns at once
-        return self.part(comm, ranks)
+        self._splits += 1
+        return self.part(comm, ranks, f"split {self._splits}, color {color}")
 
-    def part(self, comm: MPI.Intracomm, ranks: Sequence[int]) -> MpiTransport:
-        """The transport of a communicator of some of these ranks."""
-        return MpiTransport(comm, self.cores, self._office, [self._members[rank] for rank in ranks])
+    def part(self, comm: MPI.Intracomm, ranks: Sequence[int], name: str) -> MpiTransport:
+        """The transport of a communicator of some of these ranks; all of them give it the same name."""
+        members = [self._members[rank] for rank in ranks]
+        return MpiTransport(comm, self.cores, self._office, members, f"{self._group}, {name}")
 
     def give_up(self, error: BaseException) -> None:
         """Tell all others, once, that this rank cannot go on; the ring is of no use afterwards."""
         self._office.give_up(error)
 
     def close(self) -> None:
-        """Free the communicator. Collective."""
-        if self.comm != MPI.COMM_NULL and not MPI.Is_finalized():
+        """Free the communicator. Collective.
+
+        Not after a failure: what is still under way in it would arrive in the next one, which gets its number.
+        """
+        if self._is_whole:
+            self._office.close()
+        if self.comm != MPI.COMM_NULL and not MPI.Is_finalized() and self._office.vitals.broken is None:
             self.comm.Free()
 
     def listen(self) -> None:
@@ -182,6 +193,12 @@ class MpiTransport:
                 self._office.listen()
                 vitals.awaits(self._members[peer], for_data)
                 pause()
+        except MPI.Exception as error:
+            lost = PeerFailed(
+                f"MPI has failed on rank {self.rank} of {self.size}: {error.Get_error_string()}."
+            )
+            self._office.give_up(lost)
+            raise lost from error
         except RingError as error:
             self._office.give_up(error)
             raise

@@ -25,7 +25,7 @@ from ringcore.errors import Awaited, PeerFailed, PeerTimeout, RingError, waited_
 
 ASK, ANSWER, FAILED = "ask", "answer", "failed"
 _LONGEST_CHAIN = 16
-_STALE = 2.5  # answers that are so many times older than the time between questions do not count
+_STALE = 3  # answers that are so many times older than the time between questions do not count
 
 Letter = dict[str, Any]
 Put = Callable[[Letter, int], None]
@@ -104,7 +104,7 @@ class Vitals:
         self.broken: RingError | None = None
         self._put, self._clock = put, clock
         self._wait: Wait | None = None
-        self._answers: dict[int, tuple[float, Letter]] = {}
+        self._answers: dict[int, Letter] = {}
 
     # ---------------------------------------------------------------- waiting
 
@@ -142,7 +142,7 @@ class Vitals:
         if for_data and wait.passed is not None and now - wait.passed > 2 * wait.period:
             raise PeerFailed(
                 f"{self._name(self.rank)} waits in vain for {self._name(peer)} ({self.status}): that rank has gone "
-                f"on to another call ({self._answers[peer][1]['status']}). Look for a call that depends on the "
+                f"on to another call ({self._answers[peer]['status']}). Look for a call that depends on the "
                 "rank, or an exception caught there."
             )
 
@@ -159,7 +159,7 @@ class Vitals:
         if letter["kind"] == ASK:
             self._put(self._state() | {"asked_at": letter["at"]}, source)
         elif letter["kind"] == ANSWER:
-            self._answers[source] = self._clock(), letter
+            self._answers[source] = letter
             self._learn(source, letter)
         else:
             self.broken = self._failure_of(source, letter)
@@ -206,8 +206,8 @@ class Vitals:
 
     def _chain(self, wait: Wait, now: float) -> list[tuple[int, str | None, bool]]:
         """(rank, status, whether it answers) of the rank waited for, the one that it waits for, and so on."""
-        heard, answer = self._answers.get(wait.peer, (-1.0, None))
-        answers = answer is not None and now - heard < _STALE * wait.period
+        answer = self._answers.get(wait.peer)
+        answers = answer is not None and now - answer["asked_at"] < _STALE * wait.period
         chain: list[tuple[int, str | None, bool]] = [
             (wait.peer, answer["status"] if answer else None, answers)
         ]
@@ -221,14 +221,13 @@ class Vitals:
         return waited_in_vain(self._name(self.rank), self.status, wait.timeout, links, chain[-1][0])
 
     def _failure_of(self, source: int, letter: Letter) -> RingError:
-        if letter["peer"] is not None and letter["peer"] != self.rank:
-            return PeerTimeout(
-                f"{letter['text']} (told by rank {source} to {self._name(self.rank)})", letter["peer"]
-            )
-        return PeerFailed(
-            f"{self._name(self.rank)} cannot finish ({self.status}): {self._name(source)} has failed with "
-            f"{letter['text']}. The cause is raised there."
-        )
+        me, other, text = self._name(self.rank), self._name(source), letter["text"]
+        if letter["peer"] == self.rank:
+            return PeerFailed(f"{me} cannot finish ({self.status}): it has been waited for too long. {text}")
+        if letter["peer"] is not None:
+            return PeerTimeout(f"{text} (told by rank {source} to {me}, at {self.status})", letter["peer"])
+        cause = f"{text.rstrip('.')}. The cause is raised there."
+        return PeerFailed(f"{me} cannot finish ({self.status}): {other} has failed with {cause}")
 
     def _name(self, rank: int) -> str:
         return f"rank {rank} of {self.size}"
