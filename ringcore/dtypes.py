@@ -5,6 +5,9 @@ from __future__ import annotations
 import importlib
 from contextlib import suppress
 from functools import lru_cache
+from typing import Any
+
+import numpy as np
 
 from ringcore.protocols import Array
 
@@ -12,7 +15,6 @@ _ACCUMULATES = {"float64": "float64", "float32": "float32", "float16": "float32"
 _UNIT_ROUNDOFF = {"float64": 2.0**-53, "float32": 2.0**-24, "float16": 2.0**-11, "bfloat16": 2.0**-8}
 
 
-@lru_cache(maxsize=256)  # NumPy computes the name anew each time, in microseconds
 def dtype_name(dtype: object) -> str:
     """'float32' for the float32 of any array library.
 
@@ -22,8 +24,15 @@ def dtype_name(dtype: object) -> str:
     >>> dtype_name(np.dtype("float32")), dtype_name(np.float16)
     ('float32', 'float16')
     """
+    if isinstance(dtype, np.dtype):
+        return _numpy_name(dtype)
     name = getattr(dtype, "name", None) or getattr(dtype, "__name__", None) or str(dtype)
     return str(name).rpartition(".")[2]
+
+
+@lru_cache(maxsize=64)  # NumPy makes the name anew each time, which takes microseconds
+def _numpy_name(dtype: np.dtype[Any]) -> str:
+    return dtype.name
 
 
 def is_supported(dtype: object) -> bool:

@@ -17,7 +17,7 @@ _BACKENDS = {"numpy": "ringcore_numpy:backend"}
 _TRANSPORTS = {
     "NoneType": "ringcore_threads:solo",
     "threads": "ringcore_threads:run_ranks",
-    "mpi4py": "ringcore_mpi:transport",
+    "mpi4py": "ringcore_mpi:of_communicator",
     "world": "ringcore_mpi:world",
 }
 

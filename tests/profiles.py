@@ -2,7 +2,8 @@
 
 Tests need do nothing: a property takes 300 examples, and a sixth of that (jax: 8) where its fixture
 ``xp`` is not plain NumPy. A costly one says ``@settings(max_examples=examples(60))``: 60 on NumPy, 10
-on the others, 17 times as many in the profile ``slow``.
+on the others, 17 times as many in the profile ``slow``. Under ``mpirun`` the profile is ``mpi``, with two
+fifteenths of all this.
 """
 
 from __future__ import annotations
@@ -14,8 +15,12 @@ from typing import Any
 
 from hypothesis import HealthCheck, settings
 
+from ringcore.launcher import launched
+from ringcore.testing import register_mpi_profile
+
 DEFAULT = 300
 SLOW = 5000
+MPI = 40
 
 # Examples per DEFAULT on NumPy. JAX compiles anew for each shape: its properties draw from few, fixed shapes.
 PER_LIBRARY = {"numpy": DEFAULT, "numpy-readonly": 50, "array-api-strict": 50, "torch": 50, "jax": 8}
@@ -25,15 +30,18 @@ _SETTINGS = "_hypothesis_internal_use_settings"
 
 
 def register() -> str:
-    """Register the profiles default, ci and slow, load the chosen one and return its name.
+    """Register the profiles default, ci, slow and mpi, load the chosen one and return its name.
 
-    The environment variable HYPOTHESIS_PROFILE chooses; without it, CI has ``ci`` and people ``default``.
+    The environment variable HYPOTHESIS_PROFILE chooses; without it, processes that a launcher has started
+    have ``mpi``, CI has ``ci`` and people ``default``.
     """
     common = {"deadline": None, "suppress_health_check": [HealthCheck.too_slow], "print_blob": True}
     settings.register_profile("default", max_examples=DEFAULT, derandomize=False, **common)
     settings.register_profile("ci", max_examples=DEFAULT, derandomize=True, **common)
     settings.register_profile("slow", max_examples=SLOW, derandomize=False, **common)
-    name = os.environ.get("HYPOTHESIS_PROFILE") or ("ci" if os.environ.get("CI") else "default")
+    register_mpi_profile(max_examples=MPI, derandomize="CI" in os.environ, print_blob=True)
+    alone = "ci" if os.environ.get("CI") else "default"
+    name = os.environ.get("HYPOTHESIS_PROFILE") or ("mpi" if launched() else alone)
     settings.load_profile(name)
     return name
 

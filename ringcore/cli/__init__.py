@@ -32,7 +32,8 @@ def main(args: Sequence[str] | None = None) -> int:
     Returns
     -------
     int
-        Exit code: 0 done; 1 done, but standard output could not be written to (say, /dev/full); 2 the input
+        Exit code: 0 done; 1 done, but standard output could not be written to (say, /dev/full), or `doctor`
+        or `verify` has found something wrong; 2 the input
         is at fault (one line on standard error says what and the cure); 130 interrupted; 141 done, but
         nobody read standard output to its end; 143 terminated. A standard error that is lost changes nothing.
 
@@ -53,7 +54,7 @@ def main(args: Sequence[str] | None = None) -> int:
         except Stopped as stopped:
             if stopped.aloud or is_first():
                 print(printable(" ".join(f"ringcore: {stopped}. {stopped.outcome}".split())), file=sys.stderr)
-            leave(stopped.exit_code, abort=stopped.abort)
+            leave(stopped.exit_code)
         except Exception:
             if is_alone():
                 raise

@@ -25,24 +25,15 @@ class Stopped(BaseException):
         What had happened to the files by then, as a sentence.
     aloud : bool
         Whether to tell it on whatever rank this is; else rank 0 speaks for all.
-    abort : bool
-        Whether another rank is lost, and must be ended from here.
     """
 
     def __init__(
-        self,
-        message: str,
-        exit_code: int,
-        *,
-        outcome: str = "Nothing was written.",
-        aloud: bool = False,
-        abort: bool = False,
+        self, message: str, exit_code: int, *, outcome: str = "Nothing was written.", aloud: bool = False
     ) -> None:
         super().__init__(message)
         self.exit_code = exit_code
         self.outcome = outcome
         self.aloud = aloud
-        self.abort = abort
 
 
 def _stop(number: int, frame: FrameType | None) -> None:

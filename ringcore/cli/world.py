@@ -5,11 +5,12 @@ from __future__ import annotations
 import contextlib
 import importlib.util
 import os
+import signal
 import sys
-import threading
 import time
 from collections.abc import Iterator
 from contextlib import contextmanager
+from pathlib import Path
 from typing import NoReturn
 
 import ringcore as rc
@@ -18,7 +19,7 @@ from ringcore.cli.errors import InputError
 from ringcore.launcher import launched
 
 _GRACE_SECONDS = 2.0
-_ABORT_SECONDS = 5.0
+_ABORT_SECONDS = 5
 
 
 def is_first() -> bool:
@@ -47,36 +48,44 @@ def first_speaks() -> Iterator[None]:
         yield
 
 
-def leave(code: int, *, abort: bool = False) -> NoReturn:
-    """End this process now; what it wanted to say has been said.
+def leave(code: int) -> NoReturn:
+    """End this process now, and all other ranks with it; what it wanted to say has been said.
 
     Kernels may still run in other threads, for which the ordinary end would wait; as that of MPI would for
-    ranks that have left like this.
+    a rank that has gone.
 
     Parameters
     ----------
     code : int
         The exit code.
-    abort : bool
-        Whether to end all other ranks with it, as one of them is lost.
 
     Notes
     -----
-    The launcher ends all ranks as soon as one leaves. So every rank but the first, which has files to see to
-    and something to tell, gives it some time.
+    Rank 0 may have something to tell and files to see to: every other rank gives it time to come here first.
     """
     for stream in (sys.stdout, sys.stderr):
         stream.flush()
+    mpi = None if is_alone() else sys.modules.get("mpi4py.MPI")
+    if mpi is None or not mpi.Is_initialized() or mpi.Is_finalized():
+        os._exit(code)
+    _remove_shared_memory()
     if not is_first():
         with contextlib.suppress(KeyboardInterrupt):
             time.sleep(_GRACE_SECONDS)
-    mpi = sys.modules.get("mpi4py.MPI")
-    if abort and mpi is not None:
-        ender = threading.Timer(_ABORT_SECONDS, os._exit, args=(code,))  # should Abort itself hang
-        ender.daemon = True
-        ender.start()
-        mpi.COMM_WORLD.Abort(code)
+    if hasattr(signal, "alarm"):  # should Abort itself hang
+        signal.signal(signal.SIGALRM, signal.SIG_DFL)
+        signal.alarm(_ABORT_SECONDS)
+    mpi.COMM_WORLD.Abort(code)
     os._exit(code)
+
+
+def _remove_shared_memory() -> None:
+    """What MPI's Abort would leave in /dev/shm. All ranks of this machine have opened it by now."""
+    ending = sys.modules.get("ringcore_mpi.ending")
+    with contextlib.suppress(OSError):
+        maps = Path("/proc/self/maps").read_text(encoding="utf-8", errors="replace").splitlines()
+        for segment in ending.shared_segments(maps) if ending else ():
+            segment.unlink(missing_ok=True)
 
 
 def world(timeout: float = 600.0) -> rc.Ring:

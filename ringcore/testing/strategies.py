@@ -104,6 +104,7 @@ def attention_problems(
     draw: st.DrawFn,
     xp: Any,
     *,
+    ranks: int | st.SearchStrategy[int] | None = None,
     max_ranks: int = 8,
     max_length: int = 40,
     dtypes: Sequence[str] = ("float64", "float32"),
@@ -123,6 +124,8 @@ def attention_problems(
     ----------
     xp : module
         Array API namespace of the arrays, as array_api_compat gives it.
+    ranks : int or strategy, optional
+        Number of ranks P; 1 to ``max_ranks`` by default.
     max_ranks, max_length : int
         Largest P and S.
     dtypes : sequence of str
@@ -156,7 +159,7 @@ def attention_problems(
     ...     check_attention(problem, solve(problem))
     >>> test_ring()
     """
-    P = draw(st.integers(1, max_ranks))
+    P = draw(_strategy(ranks, st.integers(1, max_ranks)))
     q_layout = draw(layouts(length=_lengths(max_length), ranks=P))
     keys_are = draw(st.sampled_from(["the same", "laid out otherwise", "another sequence"]))
     k_layout = q_layout

@@ -87,6 +87,7 @@ def lockstep(ring: Ring) -> Callable[[Callable[P, T]], Callable[P, T]]:
 
         @functools.wraps(body)
         def in_step(*args: P.args, **kwargs: P.kwargs) -> T:
+            __tracebackhide__ = True
             return judge(functools.partial(body, *args, **kwargs), args, kwargs)
 
         return in_step
@@ -110,6 +111,7 @@ class Judge:
 
     def __call__(self, call: Callable[[], T], *drawn: Any) -> T:
         """What ``call`` returns on this rank, if it passes on all; ``drawn`` must be equal on all."""
+        __tracebackhide__ = True
         ring, example = self._ring, f"{self._name} #{next(self._example)}"
         held, value, error = digest(*drawn), None, None
         try:
@@ -121,7 +123,9 @@ class Judge:
             raise error
         if isinstance(error, PeerFailed | PeerTimeout):
             raise _broken(example, ring, error) from error
-        mine = Verdict(held, _outcome(error), type(error).__name__, str(error), is_consequence(error))
+        mine = Verdict(
+            held, _choices(), _outcome(error), type(error).__name__, str(error), is_consequence(error)
+        )
         try:
             come = meet(ring, f"{VERDICT} {example}", mine)
         except RingError as broken:
@@ -143,7 +147,9 @@ class Verdict(NamedTuple):
     Attributes
     ----------
     drawn : str
-        Digest of what it drew.
+        Digest of what it was called with.
+    choices : str
+        Digest of all that was drawn, in the body, too.
     outcome : str
     error, text : str
         Type and text of what the body raised.
@@ -152,10 +158,20 @@ class Verdict(NamedTuple):
     """
 
     drawn: str
+    choices: str
     outcome: str
     error: str
     text: str
     follows: bool
+
+
+def _choices() -> str:
+    """All that hypothesis has drawn for this example; empty outside it, or where that cannot be had."""
+    from hypothesis import control, currently_in_test_context
+
+    if not currently_in_test_context():
+        return ""
+    return digest(*getattr(control.current_build_context().data, "choices", ()))
 
 
 def _outcome(error: BaseException | None) -> str:
@@ -188,6 +204,11 @@ def _in_step(come: list[Come]) -> list[Verdict]:
                 f"rank {rank} {verdict.drawn} (digests). Apply lockstep_settings(ring), draw nothing that "
                 "depends on the rank, and import your modules on all ranks: hypothesis draws constants that "
                 "it finds in them."
+            )
+        if verdict.choices != first.choices and all(each.outcome == PASSED for each in verdicts):
+            raise LockstepDivergence(
+                f"all ranks must draw the same in the body. In {name} rank {rank} has drawn otherwise than "
+                "rank 0 from st.data(). Draw nothing that depends on the rank."
             )
         both = (first.outcome, verdict.outcome)
         if LEFT in both and (both != (LEFT, LEFT) or first.error != verdict.error):

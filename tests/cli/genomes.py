@@ -13,6 +13,7 @@ import ringcore as rc
 from ringcore.cli.genome import settings
 from ringcore.cli.genome.analysis import Analysis, analyse
 from ringcore.cli.genome.fasta import RawRecord, Record, to_codes
+from ringcore.cli.genome.ranks import ThreadRanks
 from tests.cli.kmers import Match, reverse_complement
 
 CHLOROPLAST = Path(__file__).parents[2] / "examples" / "data" / "NC_000932.fa.gz"
@@ -29,7 +30,8 @@ def chloroplast() -> str:
 
 def analysis(text: str, *, ranks: int = 1, context: int | None = None) -> Analysis:
     codes = to_codes(RawRecord("test", text))
-    return analyse(Record("test", codes), settings.choose(codes.size, context), ranks, rc.Meter())
+    asked = settings.choose(codes.size, context)
+    return analyse(Record("test", codes), asked, ThreadRanks(ranks), rc.Meter())
 
 
 def found(text: str, *, ranks: int = 1, context: int | None = None) -> set[Match]:

@@ -22,7 +22,11 @@ from tests.profiles import examples
 
 def echo_of(text: str, asked: Settings, ranks: int = 1) -> Echo:
     codes = to_codes(RawRecord("x", text))
-    first, *others = rc.run_ranks(ranks, genome_rank, codes, asked, None)
+
+    def rank(ring: rc.Ring) -> Echo | None:
+        return genome_rank(ring, codes if ring.rank == 0 else None, codes.size, asked)
+
+    first, *others = rc.run_ranks(ranks, rank)
     assert all(other is None for other in others)
     assert first is not None
     return first
@@ -103,22 +107,41 @@ def test_two_equal_copies_name_nobody() -> None:
     assert (echo.partner[16:61] == -1).all()
 
 
-def test_a_false_name_is_refused_base_by_base() -> None:
-    codes = to_codes(RawRecord("x", "ACGTTACGAA"))
-    strands = encode.both_strands(codes)
-    count = encode.bits_needed(strands.size)
-    names = [8, 7, 9, 10]  # after ACG again; and neighbours of the right one; AAA, not ACG
-    bits = np.concatenate([encode.index_bits(name, name + 1, count) for name in names])
-    partner = attend.sure_partners(strands, np.full(4, 3), bits, np.ones(4), Settings(3, 3.0))
-    assert partner.tolist() == [8, -1, -1, -1]
-    few = attend.sure_partners(strands, np.full(4, 3), bits, np.full(4, 0.4), Settings(3, 3.0))
-    assert few.tolist() == [-1] * 4
+@pytest.mark.parametrize("at_a_time", [1, 2, 100])
+def test_a_false_name_is_refused_base_by_base(monkeypatch: pytest.MonkeyPatch, at_a_time: int) -> None:
+    monkeypatch.setattr(attend, "_CHECKED_AT_A_TIME", at_a_time)
+    text = "ACGTTACGAA"
+    strands = encode.both_strands(to_codes(RawRecord("x", text)))
+    both = text + "." + reverse_complement(text) + "."
+    rng, true = np.random.default_rng(0), 0
+    for _ in range(50):
+        names = rng.integers(-1, strands.size, len(text) + 1)
+        expected = [
+            key if key >= 3 and i >= 3 and both[key - 3 : key] == text[i - 3 : i] else -1
+            for i, key in enumerate(names.tolist())
+        ]
+        true += sum(key >= 0 for key in expected)
+        given = names.copy()
+        assert attend.true_partners(strands, names, 3).tolist() == expected
+        assert (names == given).all()
+    assert 20 < true < 200
 
 
-def test_bits_that_spell_no_key_at_all_are_refused() -> None:
-    strands = encode.both_strands(np.zeros(20, np.uint8))
-    bits = np.ones((1, encode.bits_needed(strands.size)), np.float32)
-    assert attend.sure_partners(strands, np.array([5]), bits, np.ones(1), Settings(3, 3.0)).tolist() == [-1]
+def test_only_a_sure_name_of_a_key_that_was_seen_counts() -> None:
+    positions, asked = 11, Settings(3, 3.0)  # 22 keys, numbered with 8 bits
+    count = encode.bits_needed(2 * positions)
+
+    def named(key: int, place: int, copies: float = 1.0) -> int:
+        bits = encode.index_bits(key, key + 1, count)
+        return int(attend.named_partners(bits, np.array([copies]), np.array([place]), positions, asked)[0])
+
+    for place in range(positions):
+        for key in range(256):
+            seen = key in range(22) and not (
+                key < 11 and key in (place - 2, place - 1, place, place + 1, place + 2)
+            )
+            assert named(key, place) == (key if seen else -1)
+    assert [named(8, 3, copies) for copies in (0.4, 0.6)] == [-1, 8]
 
 
 @hypothesis.settings(max_examples=examples(60))
@@ -134,7 +157,7 @@ def test_any_number_of_ranks_names_the_same_partners(text: str, ranks: int) -> N
 def test_the_meter_counts_the_scores() -> None:
     meter = rc.Meter()
     codes = to_codes(RawRecord("x", random_bases(500, 1)))
-    rc.run_ranks(2, genome_rank, codes, settings.choose(500), meter)
+    rc.run_ranks(2, genome_rank, codes, codes.size, settings.choose(500), meter)
     assert meter.scores == pytest.approx(attend.scores(500), rel=0.1)
 
 
@@ -142,11 +165,13 @@ def test_no_rank_holds_the_contexts_of_the_whole_genome(monkeypatch: pytest.Monk
     built: list[int] = []
     contexts = encode.contexts
 
-    def spy(codes: encode.Codes, start: int, stop: int, width: int) -> encode.Floats:
-        built.append(stop - start)
-        return contexts(codes, start, stop, width)
+    def spy(codes: encode.Codes, width: int) -> encode.Floats:
+        made = contexts(codes, width)
+        built.append(len(made))
+        return made
 
     monkeypatch.setattr(encode, "contexts", spy)
-    rc.run_ranks(4, genome_rank, to_codes(RawRecord("x", random_bases(999, 1))), settings.choose(999), None)
+    codes = to_codes(RawRecord("x", random_bases(999, 1)))
+    rc.run_ranks(4, genome_rank, codes, 999, settings.choose(999))
     assert sum(built) == 3 * 1000  # queries once, keys of two strands once, over all ranks
     assert max(built) == 500

@@ -7,6 +7,7 @@ from hypothesis import strategies as st
 
 from ringcore.cli.genome import encode
 from ringcore.cli.genome.fasta import RawRecord, to_codes
+from ringcore.cli.genome.shares import Shares, span
 from tests.cli.genomes import genomes
 from tests.cli.kmers import reverse_complement
 
@@ -37,16 +38,31 @@ def test_any_stretch_of_keys_and_values_is_what_the_definition_says(
         following = strand[position] if position < len(text) else "N"
         signs = [1.0 if digit == "1" else -1.0 for digit in reversed(f"{key:0{encode.bits_needed(count)}b}")]
         expected_values.append([float(following == base) for base in "ACGT"] + signs)
-    keys, values = encode.keys(strands, start, stop, width), encode.values(strands, start, stop)
+    forward, reverse = encode.key_stretches(strands, start, stop, width)
+    keys = encode.keys(forward, reverse, width)
+    values = encode.values(np.concatenate([forward[width:], reverse[width:]]), start, count)
     assert keys.dtype == values.dtype == np.float32
     assert keys.tolist() == expected_keys
     assert values.tolist() == expected_values
 
 
-def test_a_stretch_is_made_from_no_more_than_its_own_bases() -> None:
-    codes = np.zeros(10_000_000, np.uint8)
-    part = encode.contexts(codes, 5_000_000, 5_000_010, 16)
-    assert part.shape == (10, 64) and part.sum() == 160
+@given(genomes(), st.integers(1, 20), st.integers(1, 9))
+def test_each_rank_gets_the_stretches_of_its_own_queries_and_keys(text: str, width: int, ranks: int) -> None:
+    codes = to_codes(RawRecord("x", text))
+    strands = encode.both_strands(codes)
+    shares = Shares(codes.size, ranks, width)
+    cut = shares.cut(strands)
+    assert shares.codes.length == cut.size
+    for rank in range(ranks):
+        mine = shares.codes.shard(cut, rank, axis=0)
+        assert mine.size <= 3 * -(-(codes.size + 1) // ranks) + 3 * width
+        queries, *keys = shares.parted(mine, rank)
+        places = shares.queries.positions(rank)
+        assert encode.contexts(queries, width).tolist() == [one_hot_before(text, i, width) for i in places]
+        start, stop = span(shares.keys, rank)
+        assert np.arange(start, stop).tolist() == shares.keys.positions(rank).tolist()
+        for part, expected in zip(keys, encode.key_stretches(strands, start, stop, width), strict=True):
+            assert part.tolist() == expected.tolist()
 
 
 @given(st.integers(1, 2**40), st.data())

@@ -19,8 +19,8 @@ import pytest
 
 from ringcore import cli
 from ringcore.cli import main
-from ringcore.cli.genome import command, encode, files, memory, settings
-from ringcore.cli.genome.command import FILES
+from ringcore.cli.genome import command, encode, estimate, files, lead, memory, settings
+from ringcore.cli.genome.lead import FILES
 from tests.cli.genomes import analysis, random_bases
 from tests.cli.kmers import reverse_complement
 
@@ -80,6 +80,7 @@ def test_summary(fasta: Write, tmp_path: Path) -> None:
         "fasta": str(path), "ranks": 2, "out": str(tmp_path), "record": None, "region": None,
         "context": None, "sharpness": None, "force": False,
     }  # fmt: skip
+    assert content["ranks"] == {"number": 2, "transport": "threads"}
     assert content["versions"]["numpy"] == np.__version__
     assert {"reading", "estimating", "attention_expected", "attention", "repeats"} <= content[
         "seconds"
@@ -335,8 +336,8 @@ def test_a_bad_argument_is_one_line_and_code_2(
 def test_more_than_a_day_needs_force(
     fasta: Write, tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(command, "scores_per_second", lambda codes, asked: 2 * 381**2 / (30 * 3600))
-    monkeypatch.setattr(command, "overhead", lambda ranks, asked: 0.0)
+    monkeypatch.setattr(estimate, "scores_per_second", lambda bases, asked: 2 * 381**2 / (30 * 3600))
+    monkeypatch.setattr(lead, "overhead", lambda ranks, asked: 0.0)
     arguments = ["genome", str(fasta({"x": GENOME})), "--out", str(tmp_path / "out")]
     assert main(arguments) == 2
     *_, last = capsys.readouterr().err.splitlines()
@@ -353,7 +354,7 @@ def test_more_memory_than_is_free_needs_force(
     monkeypatch: pytest.MonkeyPatch,
     ranks: int,
 ) -> None:
-    room = memory.needed(380, settings.choose(380), ranks)
+    room = memory.needed(380, settings.choose(380), range(ranks), ranks)
     arguments = ["genome", str(fasta({"x": GENOME})), "--out", str(tmp_path / "out"), "--ranks", str(ranks)]
     monkeypatch.setattr(memory, "free", lambda: room - 1)
     assert main(arguments) == 2
@@ -388,7 +389,7 @@ def test_too_little_memory_is_told(
     def too_much(*_: object) -> None:
         raise MemoryError("Unable to allocate 1 TiB")
 
-    monkeypatch.setattr(command, "analyse", too_much)
+    monkeypatch.setattr(lead, "analyse", too_much)
     assert main(["genome", str(fasta({"x": GENOME})), "--out", str(tmp_path / "out")]) == 2
     assert "not enough memory: Unable to allocate 1 TiB. Choose a --region" in capsys.readouterr().err
 
@@ -441,8 +442,8 @@ def test_stopped_when_the_files_are_there_it_says_so(
     def report(*_: object) -> None:
         signal.raise_signal(signal.SIGTERM)
 
-    monkeypatch.setattr(cli.os, "_exit", exit_now)
-    monkeypatch.setattr(command.screen, "report", report)
+    monkeypatch.setattr(os, "_exit", exit_now)
+    monkeypatch.setattr(lead.screen, "report", report)
     with pytest.raises(SystemExit, match="143"):
         main(["genome", str(fasta({"x": GENOME})), "--out", str(tmp_path / "out")])
     assert capsys.readouterr().err.splitlines()[-1] == (
@@ -466,7 +467,7 @@ def test_stopped_between_two_files_all_are_there_and_it_says_so(
         calls.append(target.name)
         return replace(source, target)
 
-    monkeypatch.setattr(cli.os, "_exit", exit_now)
+    monkeypatch.setattr(os, "_exit", exit_now)
     monkeypatch.setattr(Path, "replace", note)
     with pytest.raises(SystemExit, match="130"):
         main(["genome", str(fasta({"x": GENOME})), "--out", str(tmp_path / "out")])

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import gzip
 import io
+import threading
 import time
 
 import matplotlib.image
@@ -108,28 +109,24 @@ def test_a_picture_of_any_number_of_records(records: int) -> None:
 
 def test_progress_tells_every_tenth_where_there_is_no_terminal() -> None:
     meter, file = rc.Meter(), io.StringIO()
-
-    def work() -> str:
+    with watched(meter, 100, Console(file=file)):
         for _ in range(4):
             meter.add(tiles=1, scores=25, flops=0)
             time.sleep(0.3)
-        return "done"
-
-    assert watched(work, meter, 100, Console(file=file)) == "done"
     lines = file.getvalue().splitlines()
     assert lines[-1] == "attention 100 %"
     assert len(lines) >= 3 and all("left" in line for line in lines[:-1])
 
 
 def test_progress_shows_a_bar_on_a_terminal() -> None:
-    meter, file = rc.Meter(), io.StringIO()
-    assert watched(lambda: 7, meter, 100, Console(file=file, force_terminal=True, width=100)) == 7
+    file = io.StringIO()
+    with watched(rc.Meter(), 100, Console(file=file, force_terminal=True, width=100)):
+        pass
     assert "100%" in file.getvalue()
 
 
-def test_progress_hands_on_what_the_work_raises() -> None:
-    def work() -> None:
+def test_progress_ends_with_an_error_and_does_not_claim_that_all_is_done() -> None:
+    file, before = io.StringIO(), threading.active_count()
+    with pytest.raises(KeyError, match="lost"), watched(rc.Meter(), 100, Console(file=file)):
         raise KeyError("lost")
-
-    with pytest.raises(KeyError, match="lost"):
-        watched(work, rc.Meter(), 100, Console(file=io.StringIO()))
+    assert "100 %" not in file.getvalue() and threading.active_count() == before

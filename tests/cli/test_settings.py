@@ -28,8 +28,8 @@ def test_a_duller_sharpness_asks_for_more_context() -> None:
 def test_background_is_the_mean_weight_of_random_keys() -> None:
     w, b = 4, 1.0  # short enough that random keys weigh something
     strands = encode.both_strands(to_codes(RawRecord("x", random_bases(3000, seed=1))))
-    keys = encode.keys(strands, 0, strands.size, w)
-    query = encode.contexts(to_codes(RawRecord("x", random_bases(400, seed=2))), w, 400, w)
+    keys = encode.keys(*encode.key_stretches(strands, 0, strands.size, w), w)
+    query = encode.contexts(to_codes(RawRecord("x", random_bases(400, seed=2))), w)
     seen = np.exp(b * (query @ keys.T) - b * w).sum(axis=1).mean()
     assert seen == pytest.approx(settings.background(3000, w, b), rel=0.03)
 

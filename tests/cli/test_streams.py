@@ -11,7 +11,7 @@ from pathlib import Path
 
 import pytest
 
-from ringcore.cli.genome.command import FILES
+from ringcore.cli.genome.lead import FILES
 from ringcore.cli.printable import printable
 from ringcore.cli.streams import Sturdy
 from tests.cli.genomes import random_bases

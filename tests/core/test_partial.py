@@ -164,6 +164,15 @@ def test_nan_and_inf_stay_in_their_rows(xp: Library) -> None:
     assert out[3] == 0.5
 
 
+def test_a_nan_that_only_the_sum_has_kept_stays(xp: Library) -> None:
+    """XLA's max over NaN and -inf may say -inf on a CPU."""
+    nan, inf = np.nan, np.inf
+    acc, m, l = np.array([[nan], [0.0]]), np.array([-inf, -inf]), np.array([nan, 0.0])  # noqa: E741
+    out, lse = finish(xp.xp, Partial(*(xp.asarray(x) for x in (acc, m, l))))
+    assert np.isnan(xp.numpy(out)).tolist() == [[True], [False]]
+    assert np.isnan(xp.numpy(lse)).tolist() == [True, False]
+
+
 def test_merge_and_finish_trace() -> None:
     jax = pytest.importorskip("jax", reason="jax is not installed")
     import jax.numpy as jnp

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import collections
+import contextlib
 import dataclasses
 import functools
 import operator
@@ -10,16 +11,24 @@ import os
 import subprocess
 import sys
 import threading
+import time
 import types
 from pathlib import Path
 
 import numpy as np
 import pytest
-from hypothesis import assume, given
+from hypothesis import HealthCheck, Phase, assume, given, settings
 from hypothesis import strategies as st
 
 import ringcore as rc
-from ringcore.testing import LockstepDivergence, LockstepFailure, digest, lockstep, lockstep_settings
+from ringcore.testing import (
+    LockstepDivergence,
+    LockstepFailure,
+    digest,
+    lockstep,
+    lockstep_settings,
+    register_mpi_profile,
+)
 
 
 def on_each_rank(ranks, fn, timeout=20.0):
@@ -91,6 +100,47 @@ def test_a_failure_inside_a_collective_leaves_the_ring_usable():
     assert on_each_rank(2, fn) == [3, 3]
 
 
+@pytest.mark.parametrize("culprit", [0, 1, 2])
+def test_a_rank_that_leaves_between_two_calls_keeps_nobody_waiting(culprit):
+    """The others are in their next call by then, or in one after it, as this body goes on after errors."""
+
+    def body(ring, n):
+        ring.allreduce(np.array(n))
+        if ring.rank == culprit:
+            assert n < 17, "left early"
+        for _ in range(2):
+            with contextlib.suppress(ValueError):
+                ring.allreduce(np.array(n))
+        ring.gather(np.array([n]), rc.Layout.contiguous(length=3, ranks=3), axis=0)
+
+    begin = time.monotonic()
+    errors = on_each_rank(3, lambda ring: property_of(ring, body, n=st.integers(0, 1000)))
+    assert time.monotonic() - begin < 15
+    for error in errors:
+        assert type(error) is LockstepFailure
+        first, second = str(error).splitlines()[:2]
+        assert first == f"failed on rank {culprit} of 3."
+        assert second == f"rank {culprit}: AssertionError: left early"
+        assert "n=17" in "\n".join(error.__notes__), "not shrunk to the least example"
+
+
+def test_the_others_hear_which_example_was_left():
+    def body(ring):
+        if ring.rank == 1:
+            raise KeyError("gone")
+        ring.allreduce(np.array(1))
+
+    def fn(ring):
+        with pytest.raises(LockstepFailure, match=r"^failed on rank 1 of 2\.\nrank 1: KeyError") as caught:
+            lockstep(ring)(body)(ring)
+        return caught.value.__cause__
+
+    first, second = on_each_rank(2, fn)
+    assert isinstance(first, ValueError)
+    assert "Rank 0 made allreduce, rank 1 its verdict on " in str(first)
+    assert isinstance(second, KeyError)
+
+
 def test_different_errors_on_different_ranks_are_one_failure():
     def body(ring, n):
         if n > 5:
@@ -159,6 +209,26 @@ def test_hypothesis_does_not_shrink_a_divergence():
     assert sorted(calls) == [0, 1]
 
 
+def test_other_draws_within_the_body_are_an_error():
+    def body(ring, data):
+        for _ in range(1 + ring.rank):
+            data.draw(st.integers())
+
+    for message in divergence(lambda ring: property_of(ring, body, data=st.data())):
+        assert "rank 1 has drawn otherwise than rank 0 from st.data()" in message
+
+
+def test_draws_within_the_body_may_end_early_where_it_fails():
+    def body(ring, data):
+        n = data.draw(st.integers(0, 100))
+        assert ring.rank == 0 or n < 17
+        assert data.draw(st.booleans()) in (True, False)
+
+    errors = on_each_rank(2, lambda ring: property_of(ring, body, data=st.data()))
+    assert all(isinstance(error, LockstepFailure | LockstepDivergence) for error in errors)
+    assert len({type(error) for error in errors}) == 1
+
+
 def test_an_example_left_out_on_one_rank_is_an_error():
     def fn(ring):
         body = lockstep(ring)(lambda n: None)
@@ -195,7 +265,8 @@ def test_a_rank_that_does_not_come_is_an_error_within_the_timeout():
         return "gone"
 
     outcomes = on_each_rank(2, fn, timeout=0.5)
-    assert isinstance(outcomes[0], rc.RingError)
+    assert isinstance(outcomes[0], LockstepDivergence)
+    assert isinstance(outcomes[0].__cause__, rc.RingError)
 
 
 def test_a_ring_that_breaks_within_the_body_is_no_example_to_shrink():
@@ -257,6 +328,16 @@ def test_settings_can_be_added():
         )
         == 7
     )
+
+
+def test_the_profile_has_what_ranks_can_keep():
+    before = settings.get_current_profile_name()
+    register_mpi_profile("ranks", max_examples=7, suppress_health_check=[HealthCheck.filter_too_much])
+    assert settings.get_current_profile_name() == before
+    profile = settings.get_profile("ranks")
+    assert (profile.max_examples, profile.database, profile.deadline) == (7, None, None)
+    assert not {Phase.explain, Phase.reuse} & set(profile.phases)
+    assert {HealthCheck.filter_too_much, HealthCheck.too_slow} <= set(profile.suppress_health_check)
 
 
 # ------------------------------------------------------------------ digest

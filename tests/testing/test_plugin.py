@@ -13,6 +13,8 @@ import ringcore_numpy  # noqa: F401
 import ringcore_threads  # noqa: F401
 
 import ringcore.testing
+from ringcore.launcher import LAUNCHERS
+from ringcore.testing import plugin
 
 FILES = ["plugin.py", "__init__.py"]
 
@@ -37,7 +39,12 @@ def test_loading_the_plugin_imports_no_library(name):
     modules = {
         alias.name for node in ast.parse(source).body if isinstance(node, ast.Import) for alias in node.names
     } | {node.module for node in ast.parse(source).body if isinstance(node, ast.ImportFrom)}
-    assert modules <= {"__future__", "collections.abc", "functools", "importlib", "typing", "pytest"}
+    assert modules <= {"__future__", "collections.abc", "functools", "importlib", "os", "typing", "pytest"}
+
+
+def test_the_plugin_knows_every_launcher():
+    """By a list of its own: to import the other would import NumPy."""
+    assert {launcher.rank for launcher in LAUNCHERS} == plugin._RANK_VARIABLES
 
 
 def test_ring_is_one_rank(run):

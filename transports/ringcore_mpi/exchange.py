@@ -33,9 +33,9 @@ class MpiExchange:
         self._parts: list[_Part] = []
         comm = transport.comm
         for buffer, source, tag in recvs:  # before all sends: what arrives finds its place
-            self._post(comm.Irecv, "receive", buffer, source, tag)
+            self._post(comm.Irecv, "receive from", buffer, source, tag)
         for buffer, to, tag in sends:
-            self._post(comm.Isend, "send", buffer, to, tag)
+            self._post(comm.Isend, "send to", buffer, to, tag)
 
     def test(self) -> bool:
         """Move data, answer those who ask; True when all messages are complete.
@@ -88,7 +88,7 @@ class MpiExchange:
         except MPI.Exception as error:
             raise self._failure(error, statuses) from error
         for part, status in zip(self._parts, statuses, strict=True):
-            if part.what == "receive" and status.Get_count(MPI.BYTE) != part.nbytes:
+            if part.what == "receive from" and status.Get_count(MPI.BYTE) != part.nbytes:
                 raise self._wrong_length(part, f"{status.Get_count(MPI.BYTE)} bytes")
         self._requests, self._parts, self._buffers = [], [], []
         self._transport.landed(self)
@@ -102,13 +102,16 @@ class MpiExchange:
                 continue
             if MPI.Get_error_class(code) == MPI.ERR_TRUNCATE:
                 return self._wrong_length(part, "more")
-            return PeerFailed(
-                f"MPI cannot {part.what} a message of rank {part.peer}: {MPI.Get_error_string(code)}."
-            )
+            return self._lost(f"{part.what} rank {part.peer}", MPI.Get_error_string(code))
         if error.Get_error_class() == MPI.ERR_TRUNCATE:
             return self._wrong_length(self._parts[0], "more")
+        return self._lost(f"exchange messages with ranks {self._peers()}", error.Get_error_string())
+
+    def _lost(self, doing: str, why: str) -> PeerFailed:
+        transport = self._transport
         return PeerFailed(
-            f"MPI has failed in an exchange with ranks {self._peers()}: {error.Get_error_string()}."
+            f"rank {transport.rank} of {transport.size} cannot {doing} ({transport.status}). It may have died. "
+            f"MPI says: {' '.join(why.split())}"
         )
 
     def _wrong_length(self, part: _Part, got: str) -> RingError:

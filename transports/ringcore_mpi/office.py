@@ -84,7 +84,8 @@ class Office:
             return
         text = str(error) if isinstance(error, RingError) else f"{type(error).__name__} in {vitals.status}"
         vitals.broken = error if isinstance(error, RingError) else RingError(text)
-        fatal = isinstance(error, PeerTimeout | PeerFailed)  # a rank is gone: MPI's own end would wait for it
+        # A rank is gone: MPI's own end would wait for it.
+        fatal = isinstance(error, PeerTimeout | PeerFailed | MPI.Exception)
         if fatal:
             abort_at_exit()
         self._tell(vitals.failure(text, error.peer if isinstance(error, PeerTimeout) else None, fatal))

@@ -102,7 +102,8 @@ class MpiTransport:
             [s._replace(tag=s.tag % NOTES) for s in sends],
             [r._replace(tag=r.tag % NOTES) for r in recvs],
         )
-        self._office.in_flight.add(exchange)
+        if sends or recvs:  # else nothing ever lands
+            self._office.in_flight.add(exchange)
         return exchange
 
     def landed(self, exchange: MpiExchange) -> None:
@@ -169,6 +170,7 @@ class MpiTransport:
 
         Not after a failure: what is still under way in it would arrive in the next one, which gets its number.
         """
+        self._office.vitals.comparisons.pop(self._group, None)
         if self._is_whole:
             self._office.close()
         if self.comm != MPI.COMM_NULL and not MPI.Is_finalized() and self._office.vitals.broken is None:

@@ -2,6 +2,7 @@
 
 One attention call with no trained weights answers it; docs/genome.md has the formula. One idea a module:
 
+- `command`, `lead`: the options; what rank 0 does, from reading to writing
 - `fasta`, `region`: what is read, and which part of it is looked at
 - `settings`: context and sharpness, from the number of bases
 - `encode`: bases as one-hot contexts, positions as signs

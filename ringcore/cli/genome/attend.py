@@ -84,7 +84,7 @@ def genome_rank(
     mask = ~(rc.window(w - 1, w - 1) & rc.keys(0, positions))
     out, lse = rc.attention(
         np.float32(b) * encode.contexts(queries, w),
-        np.concatenate([encode.contexts(forward, w), encode.contexts(reverse, w)]),
+        encode.keys(forward, reverse, w),
         encode.values(np.concatenate([forward[w:], reverse[w:]]), first_key, 2 * positions),
         ring=ring, layout=shares.queries, k_layout=shares.keys, mask=mask, scale=1.0,
         return_lse=True, meter=meter,

@@ -83,6 +83,11 @@ def contexts(codes: Codes, width: int) -> Floats:
     return hot.reshape(count, 4 * width)
 
 
+def keys(forward: Codes, reverse: Codes, width: int) -> Floats:
+    """Contexts of the keys of a forward and a reverse stretch: (n, 4 width)."""
+    return np.concatenate([contexts(forward, width), contexts(reverse, width)])
+
+
 def index_bits(start: int, stop: int, count: int) -> Floats:
     """The numbers start..stop-1 in binary, lowest bit first, as -1 and +1: (stop - start, count).
 
