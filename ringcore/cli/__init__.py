@@ -13,7 +13,7 @@ from collections.abc import Sequence
 from ringcore.cli.printable import printable
 from ringcore.cli.stop import Stopped, stoppable
 from ringcore.cli.streams import BROKEN_PIPE, sturdy
-from ringcore.cli.world import first_speaks, is_alone, is_first, leave
+from ringcore.cli.world import first_speaks, give_way, is_alone, is_first, leave
 
 __all__ = ["main"]
 
@@ -61,6 +61,8 @@ def main(args: Sequence[str] | None = None) -> int:
             traceback.print_exc()
             leave(1)
         out.flush()
+        if code:
+            give_way()
         if code or out.error is None:
             return code
         if isinstance(out.error, BrokenPipeError):  # `| head`: its user knows

@@ -11,7 +11,7 @@ import time
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
-from typing import NoReturn
+from typing import Any, NoReturn
 
 import ringcore as rc
 from ringcore import registry
@@ -19,6 +19,7 @@ from ringcore.cli.errors import InputError
 from ringcore.launcher import launched
 
 _GRACE_SECONDS = 2.0
+_SHORT_GRACE_SECONDS = 1.0
 _ABORT_SECONDS = 5
 
 
@@ -48,6 +49,15 @@ def first_speaks() -> Iterator[None]:
         yield
 
 
+def give_way() -> None:
+    """Before an exit code other than 0: the launcher ends all ranks then, and rank 0 may still be speaking.
+
+    Once MPI has started, its end waits for all ranks anyway.
+    """
+    if _mpi() is None:
+        _wait_if_not_first(_SHORT_GRACE_SECONDS)
+
+
 def leave(code: int) -> NoReturn:
     """End this process now, and all other ranks with it; what it wanted to say has been said.
 
@@ -65,18 +75,29 @@ def leave(code: int) -> NoReturn:
     """
     for stream in (sys.stdout, sys.stderr):
         stream.flush()
-    mpi = None if is_alone() else sys.modules.get("mpi4py.MPI")
-    if mpi is None or not mpi.Is_initialized() or mpi.Is_finalized():
+    mpi = _mpi()
+    if mpi is None:
+        give_way()
         os._exit(code)
     _remove_shared_memory()
-    if not is_first():
-        with contextlib.suppress(KeyboardInterrupt):
-            time.sleep(_GRACE_SECONDS)
+    _wait_if_not_first(_GRACE_SECONDS)
     if hasattr(signal, "alarm"):  # should Abort itself hang
         signal.signal(signal.SIGALRM, signal.SIG_DFL)
         signal.alarm(_ABORT_SECONDS)
     mpi.COMM_WORLD.Abort(code)
     os._exit(code)
+
+
+def _mpi() -> Any:
+    """mpi4py's MPI where it runs and other processes take part."""
+    mpi = None if is_alone() else sys.modules.get("mpi4py.MPI")
+    return mpi if mpi is not None and mpi.Is_initialized() and not mpi.Is_finalized() else None
+
+
+def _wait_if_not_first(seconds: float) -> None:
+    if not is_first():
+        with contextlib.suppress(KeyboardInterrupt):
+            time.sleep(seconds)
 
 
 def _remove_shared_memory() -> None:
