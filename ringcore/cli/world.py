@@ -5,12 +5,10 @@ from __future__ import annotations
 import contextlib
 import importlib.util
 import os
-import signal
 import sys
 import time
 from collections.abc import Iterator
 from contextlib import contextmanager
-from pathlib import Path
 from typing import Any, NoReturn
 
 import ringcore as rc
@@ -20,7 +18,6 @@ from ringcore.launcher import launched
 
 _GRACE_SECONDS = 2.0
 _SHORT_GRACE_SECONDS = 1.0
-_ABORT_SECONDS = 5
 
 
 def is_first() -> bool:
@@ -73,18 +70,13 @@ def leave(code: int) -> NoReturn:
     -----
     Rank 0 may have something to tell and files to see to: every other rank gives it time to come here first.
     """
+    if _mpi() is not None:
+        from ringcore_mpi.ending import abort
+
+        abort(code, 0 if is_first() else _GRACE_SECONDS)
     for stream in (sys.stdout, sys.stderr):
         stream.flush()
-    mpi = _mpi()
-    if mpi is None:
-        give_way()
-        os._exit(code)
-    _remove_shared_memory()
-    _wait_if_not_first(_GRACE_SECONDS)
-    if hasattr(signal, "alarm"):  # should Abort itself hang
-        signal.signal(signal.SIGALRM, signal.SIG_DFL)
-        signal.alarm(_ABORT_SECONDS)
-    mpi.COMM_WORLD.Abort(code)
+    give_way()
     os._exit(code)
 
 
@@ -98,15 +90,6 @@ def _wait_if_not_first(seconds: float) -> None:
     if not is_first():
         with contextlib.suppress(KeyboardInterrupt):
             time.sleep(seconds)
-
-
-def _remove_shared_memory() -> None:
-    """What MPI's Abort would leave in /dev/shm. All ranks of this machine have opened it by now."""
-    ending = sys.modules.get("ringcore_mpi.ending")
-    with contextlib.suppress(OSError):
-        maps = Path("/proc/self/maps").read_text(encoding="utf-8", errors="replace").splitlines()
-        for segment in ending.shared_segments(maps) if ending else ():
-            segment.unlink(missing_ok=True)
 
 
 def world(timeout: float = 600.0) -> rc.Ring:

@@ -30,16 +30,16 @@ def exits(monkeypatch: pytest.MonkeyPatch) -> list[tuple[str, int]]:
         how.append(("exit", code))
         raise SystemExit(code)
 
-    mpi = SimpleNamespace(
-        COMM_WORLD=SimpleNamespace(Abort=lambda code: how.append(("abort", code))),
-        Is_initialized=lambda: True,
-        Is_finalized=lambda: False,
-    )
+    def abort(code: int, grace: float) -> None:
+        how.append(("abort", code))
+        raise SystemExit(code)
+
+    mpi = SimpleNamespace(Is_initialized=lambda: True, Is_finalized=lambda: False)
     monkeypatch.setattr(os, "_exit", exit_now)
     monkeypatch.setattr(world, "_GRACE_SECONDS", 0.01)
     monkeypatch.setattr(world, "_SHORT_GRACE_SECONDS", 0.01)
-    monkeypatch.setattr(world.signal, "alarm", lambda _: None)
     monkeypatch.setitem(sys.modules, "mpi4py.MPI", mpi)
+    monkeypatch.setitem(sys.modules, "ringcore_mpi.ending", SimpleNamespace(abort=abort))
     return how
 
 
@@ -77,7 +77,7 @@ def test_a_rank_that_is_stopped_ends_all(
     monkeypatch.setattr(cli, "_run", stopped)
     with pytest.raises(SystemExit):
         main([])
-    assert exits == [("abort", 77), ("exit", 77)]
+    assert exits == [("abort", 77)]
     shown = capsys.readouterr()
     assert shown.out == ("" if rank else "the first\n")
     assert shown.err == ("ringcore: a \\x1b[31mcause of two lines. And so on.\n" if said else "")
@@ -96,7 +96,7 @@ def test_a_defect_ends_all_with_its_traceback(
     launched(monkeypatch, 1, 2)
     with pytest.raises(SystemExit):
         main([])
-    assert exits == [("abort", 1), ("exit", 1)]
+    assert exits == [("abort", 1)]
     assert "ZeroDivisionError: a defect" in capsys.readouterr().err
 
 
