@@ -6,10 +6,10 @@ import json
 import math
 import os
 from collections.abc import Sequence
+from typing import TYPE_CHECKING
 
-from mpi4py import MPI
-
-from ringcore_mpi.transport import MpiTransport
+if TYPE_CHECKING:
+    from ringcore_mpi.transport import MpiTransport
 
 
 def share_of_cores(transport: MpiTransport, timeout: float) -> int:
@@ -18,6 +18,8 @@ def share_of_cores(transport: MpiTransport, timeout: float) -> int:
     Each core is divided among the ranks that may run on it. So ranks that the launcher has bound have their
     own cores, and unbound ones an equal part of the node.
     """
+    from mpi4py import MPI
+
     comm = transport.comm.Split_type(MPI.COMM_TYPE_SHARED)
     node = transport.part(comm, comm.Get_group().Translate_ranks(None, transport.comm.Get_group()), "node")
     notes = node.allgather_bytes(json.dumps(sorted(_affinity())).encode(), timeout)

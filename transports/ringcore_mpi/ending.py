@@ -11,17 +11,19 @@ from collections.abc import Iterable
 from contextlib import suppress
 from functools import cache
 from pathlib import Path
+from typing import NoReturn
 
 from mpi4py import MPI
 
 _GRACE_SECONDS = 1.0
 _ABORT_SECONDS = 10
+_MAPS = Path("/proc/self/maps")
 _SHARED = ("mpich_shm_", "Intel_MPI_", "ucx_shm_", "sm_segment.", "vader_segment.")
 
 
 @cache
 def abort_at_exit() -> None:
-    """Let this process end by MPI_Abort whenever it ends. The caller may still catch the error and save its work.
+    """Let this process end by MPI_Abort, whenever it ends; its user may still catch the error and save work.
 
     mpi4py calls MPI_Finalize after Python's own exit handlers, so that this one comes first.
     """
@@ -40,26 +42,39 @@ def shared_segments(maps: Iterable[str]) -> set[Path]:
     return {path for path in paths if path.parent == Path("/dev/shm") and path.name.startswith(_SHARED)}
 
 
-def _abort() -> None:
-    if MPI.Is_finalized():
-        return
+def abort(code: int, grace: float) -> NoReturn:
+    """End all processes of this run now.
+
+    Parameters
+    ----------
+    code : int
+        The exit code.
+    grace : float
+        Seconds that the others still have: they, too, may be telling what has happened.
+    """
     for stream in (sys.stdout, sys.stderr):
         if stream is not None:
             stream.flush()
-    _remove_shared_memory()
-    time.sleep(_GRACE_SECONDS)  # Abort ends all ranks: they, too, may be telling what has happened
+    _remove_shared_memory()  # before the grace: the launcher may end this process in it
+    with suppress(KeyboardInterrupt):
+        time.sleep(grace)
     if hasattr(signal, "alarm"):  # should Abort itself hang; at exit no thread can be started any more
         signal.signal(signal.SIGALRM, signal.SIG_DFL)
         signal.alarm(_ABORT_SECONDS)
-    MPI.COMM_WORLD.Abort(1)
-    os._exit(1)  # MPICH's Abort only asks the launcher to end all, and returns: Finalize would be next
+    MPI.COMM_WORLD.Abort(code)
+    os._exit(code)  # MPICH's Abort only asks the launcher to end all, and returns: Finalize would be next
+
+
+def _abort() -> None:
+    if not MPI.Is_finalized():
+        abort(1, _GRACE_SECONDS)
 
 
 def _remove_shared_memory() -> None:
-    """MPICH's Abort leaves its files in /dev/shm, where they take memory. All ranks here have opened them by now."""
-    if not os.path.exists("/proc/self/maps"):
+    """MPICH's Abort leaves its files in /dev/shm, where they take memory. All ranks have opened them."""
+    if not _MAPS.exists():
         return
-    with open("/proc/self/maps", encoding="utf-8", errors="replace") as maps:
+    with _MAPS.open(encoding="utf-8", errors="replace") as maps:
         segments = shared_segments(maps)
     for segment in segments:
         with suppress(OSError):  # another rank was first

@@ -108,10 +108,9 @@ class MpiExchange:
         return self._lost(f"exchange messages with ranks {self._peers()}", error.Get_error_string())
 
     def _lost(self, doing: str, why: str) -> PeerFailed:
-        transport = self._transport
+        me, status = f"rank {self._transport.rank} of {self._transport.size}", self._transport.status
         return PeerFailed(
-            f"rank {transport.rank} of {transport.size} cannot {doing} ({transport.status}). It may have died. "
-            f"MPI says: {' '.join(why.split())}"
+            f"{me} cannot {doing} ({status}). It may have died. MPI says: {' '.join(why.split())}"
         )
 
     def _wrong_length(self, part: _Part, got: str) -> RingError:

@@ -7,9 +7,12 @@ from __future__ import annotations
 
 import struct
 from collections.abc import Sequence
+from typing import TYPE_CHECKING
 
 from ringcore.errors import RingError
-from ringcore_mpi.post import Post
+
+if TYPE_CHECKING:
+    from ringcore_mpi.post import Post
 
 
 class Gathering:

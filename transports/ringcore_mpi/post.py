@@ -21,6 +21,7 @@ class Post:
 
     def send(self, letter: bytes, to: int) -> None:
         """Post a letter."""
+        self.unsent()  # those that have gone need not be kept
         self._leaving.append((self._comm.Isend([letter, MPI.BYTE], to, self._tag), to, letter))
 
     def unsent(self) -> int | None:

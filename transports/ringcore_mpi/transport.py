@@ -168,7 +168,7 @@ class MpiTransport:
     def close(self) -> None:
         """Free the communicator. Collective.
 
-        Not after a failure: what is still under way in it would arrive in the next one, which gets its number.
+        Not after a failure: what is under way in it would arrive in the next one, which gets its number.
         """
         self._office.vitals.comparisons.pop(self._group, None)
         if self._is_whole:

@@ -5,8 +5,8 @@ it computes. An answer says "I compute", or "I wait for rank x, and when I last 
 for, to be at work". So a wait ends when the rank waited for is silent for ``timeout`` seconds, or when nobody
 along the chain has been at work for so long: because its last rank is silent, or because it is a circle.
 
-Such knowledge ages by the time between two questions at each link, and more so the further away a rank is: that
-much later a rank judges what it knows from others only. Who waits for the silent rank itself tells all.
+Such knowledge ages by the time between two questions at each link: what a rank knows from others only, it
+judges later by so much. Who waits for the silent rank itself tells all.
 
 One `Vitals` serves a communicator and all that were split off it, with rank numbers of the former: a rank
 that is busy in one group still answers whoever waits for it in another.
@@ -141,9 +141,9 @@ class Vitals:
             self._put({"kind": ASK, "at": now}, peer)
         if for_data and wait.passed is not None and now - wait.passed > 2 * wait.period:
             raise PeerFailed(
-                f"{self._name(self.rank)} waits in vain for {self._name(peer)} ({self.status}): that rank has gone "
-                f"on to another call ({self._answers[peer]['status']}). Look for a call that depends on the "
-                "rank, or an exception caught there."
+                f"{self._name(self.rank)} waits in vain for {self._name(peer)} ({self.status}): that rank "
+                f"has gone on to another call ({self._answers[peer]['status']}). Look for a call that "
+                "depends on the rank, or an exception caught there."
             )
 
     # ---------------------------------------------------------------- letters
@@ -189,13 +189,12 @@ class Vitals:
         wait = self._wait
         if wait is None or source != wait.peer:
             return
-        # The answer is at least as old as the question: counted from there, delays never make a rank look alive.
+        # The answer is as old as the question at least: counted so, delays never make a rank look alive.
         wait.heard = max(wait.heard, answer["asked_at"])
         wait.alive = max(wait.alive, answer["asked_at"] - answer["idle_for"])
         chain = [link[0] for link in answer["chain"]]
-        links = (
-            chain.index(self.rank) + 1 if self.rank in chain else self.size
-        )  # in a circle, lags add up for ever
+        # In a circle lags add up for ever: there the way back to this rank counts.
+        links = chain.index(self.rank) + 1 if self.rank in chain else self.size
         wait.lag = min(answer["lag"], links * wait.link)
         if answer["comparisons"].get(wait.group, 0) <= self.comparisons.get(wait.group, 0):
             wait.passed = None
