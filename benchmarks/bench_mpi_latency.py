@@ -22,7 +22,7 @@ from mpi4py import MPI
 import ringcore as rc
 from ringcore.protocols import Recv, Send
 
-TOKENS, ROUNDS, CALLS = 64, 15, 100
+TOKENS, ROUNDS, CALLS = 64, 7, 60
 SHAPES = [(1, 16), (4, 64), (8, 64), (16, 128), (32, 128)]
 
 

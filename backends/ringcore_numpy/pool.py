@@ -22,7 +22,8 @@ from ringcore.cores import cores as cores_of_this_rank
 
 Task = Callable[[], None]
 
-_WORTH_A_THREAD = 2_000_000  # FLOPs: about what a core does while a thread wakes up
+_WORTH_A_THREAD = 1_000_000
+"""FLOPs of a task. Below, it is mostly Python, of which only one thread runs at a time: many would be slower."""
 
 
 class Cores:
@@ -43,7 +44,7 @@ class Cores:
         The first exception is raised when all tasks have ended.
         """
         with self._single_threaded_blas() as threads:
-            if threads == 1 or len(tasks) <= 1 or flops < _WORTH_A_THREAD:
+            if threads == 1 or len(tasks) <= 1 or flops < _WORTH_A_THREAD * len(tasks):
                 _work(iter(tasks), threading.Lock())
                 return
             queue, lock = iter(tasks), threading.Lock()
