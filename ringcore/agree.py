@@ -15,6 +15,7 @@ from typing import TYPE_CHECKING, Any, TypeVar
 from ringcore.errors import RingError
 
 if TYPE_CHECKING:
+    from ringcore.protocols import Transport
     from ringcore.ring import Ring
 
 _ERRORS: dict[str, type[Exception]] = {kind.__name__: kind for kind in (ValueError, TypeError, RingError)}
@@ -32,30 +33,30 @@ class Agreements:
 
     Attributes
     ----------
-    known : dict of digest to list
-        The ``local`` of each rank, by call, facts and this rank's own ``local``.
+    known : dict of bytes to list
+        The ``local`` of each rank, by the mark of a call and this rank's own ``local``.
     mark : bytes
         Digest of what the call in progress has in common on all ranks, empty if nobody relies on it; its
         messages carry it.
     """
 
-    known: dict[str, list[object]] = field(default_factory=dict)
+    known: dict[bytes, list[object]] = field(default_factory=dict)
     mark: bytes = b""
 
-    def add(self, common: str) -> None:
+    def add(self, common: object) -> None:
         """Let the mark stand for this, too."""
-        self.mark = hashlib.blake2b(self.mark + common.encode(), digest_size=8).digest()
+        self.mark = hashlib.blake2b(self.mark + json.dumps(common).encode(), digest_size=8).digest()
 
-    def keep(self, key: str, everybody: list[object]) -> None:
+    def keep(self, key: bytes, everybody: list[object]) -> None:
         """Remember an agreement, and forget the oldest; all ranks make the same ones in the same order."""
         self.known[key] = everybody
         if len(self.known) > _MOST_AGREEMENTS:
             del self.known[next(iter(self.known))]
 
 
-def is_agreed(error: BaseException) -> bool:
-    """Whether every rank raises this error: nobody waits for the one that does."""
-    return bool(getattr(error, "_ringcore_agreed", False))
+def is_agreed(error: BaseException, transport: Transport) -> bool:
+    """Whether every rank of this transport raises this error: nobody there waits for the one that does."""
+    return getattr(error, "_ringcore_agreed", None) is transport
 
 
 def agree(
@@ -82,7 +83,8 @@ def agree(
     local : callable, optional
         What every rank shall know of every other, as JSON; may differ.
     repeats : bool, default False
-        Whether a ring with ``check="once"`` may take the answer that it got to the same question before.
+        Whether a ring with ``check="once"`` may take the answer that it got to the same question before. Only
+        if ``local`` follows from the facts and the rank: else ranks could remember different answers.
 
     Returns
     -------
@@ -106,19 +108,20 @@ def agree(
         try:
             checked = check()
         except Exception as alone:
-            raise _agreed(alone) from alone.__cause__
+            raise _agreed(alone, ring) from alone.__cause__
         return checked, [local(checked)]
     memory = ring.agreements if repeats and ring.check == "once" else None
     error: Exception | None = None
-    key = ""
+    key = b""
     try:
         checked = check()
-        common, mine = _shortened(facts(checked)), local(checked)
-        message: dict[str, object] = {"call": call, "facts": common, "local": mine}
+        common = {"check": ring.check, **_shortened(facts(checked))}
+        message: dict[str, object] = {"call": call, "facts": common, "local": local(checked)}
         if memory is not None:
-            memory.add(json.dumps([call, common]))
-            key = _digest(json.dumps(message))
+            memory.add([call, common])
+            key = memory.mark + json.dumps(message["local"]).encode()
             if key in memory.known:
+                memory.add(memory.known[key])
                 return checked, memory.known[key]
     except Exception as raised:  # whatever it is, the other ranks must hear of it
         if memory is not None and memory.known:  # they may be past the comparison
@@ -129,15 +132,16 @@ def agree(
     try:
         _compare(reports, error)
     except Exception as same:
-        raise _agreed(same) from same.__cause__
+        raise _agreed(same, ring) from same.__cause__
     everybody = [report["local"] for report in reports]
     if memory is not None:
         memory.keep(key, everybody)
+        memory.add(everybody)
     return checked, everybody
 
 
-def _agreed(error: Exception) -> Exception:
-    error._ringcore_agreed = True  # type: ignore[attr-defined]
+def _agreed(error: Exception, ring: Ring) -> Exception:
+    error._ringcore_agreed = ring.transport  # type: ignore[attr-defined]
     return error
 
 

@@ -310,7 +310,7 @@ def _backward(
             problem.ring,
             lambda: _check_cotangents(problem, out, stats, dout, dlse, wrt),
             lambda names: {"wrt": str(names), "dlse": "None" if dlse is None else "an array"},
-            repeats=True,
+            repeats=options.layout is not None,
         )
         xp = array_namespace(problem.q)
         dtype = accumulation_dtype(xp, problem.q.dtype)

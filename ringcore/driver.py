@@ -11,11 +11,12 @@ from concurrent.futures import Future
 from contextvars import copy_context
 from dataclasses import dataclass
 from functools import partial
-from threading import Thread
+from threading import Event, Thread
 
 import numpy as np
 from array_api_compat import array_namespace
 
+from ringcore.cores import abandoned
 from ringcore.errors import RingError
 from ringcore.protocols import Array, ArraySpec, Backend, Exchange, Recv, Send, Transport, Wire
 from ringcore.schedule import BLOCK, SUM, Message, Tick
@@ -217,6 +218,8 @@ def _while_polling(work: Callable[[], Arrays | None], exchange: Exchange) -> Arr
     """Compute; a transport that moves data only when asked is asked meanwhile, by this thread alone."""
     future: Future[Arrays | None] = Future()
     context = copy_context()  # NumPy's errstate among others
+    useless = Event()
+    context.run(abandoned.set, useless)
 
     def compute() -> None:
         try:
@@ -226,7 +229,10 @@ def _while_polling(work: Callable[[], Arrays | None], exchange: Exchange) -> Arr
 
     worker = Thread(target=compute, name="ringcore-compute", daemon=True)
     worker.start()
-    while worker.is_alive():
-        # What this raises ends the call; the worker's result is then of no use, and nobody waits for it.
-        worker.join(_ANSWER_SECONDS if exchange.test() else _POLL_SECONDS)
+    try:
+        while worker.is_alive():
+            worker.join(_ANSWER_SECONDS if exchange.test() else _POLL_SECONDS)
+    except BaseException:  # ends the call
+        useless.set()
+        raise
     return future.result()

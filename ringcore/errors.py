@@ -16,7 +16,8 @@ class PeerTimeout(RingError):
     Attributes
     ----------
     peer : int
-        The rank waited for: the last one of the chain where that one waits for another.
+        The rank waited for: the last one of the chain where that one waits for another. In a ring that was
+        split off, its number in the whole; -1 if nothing tells who it is.
     """
 
     def __init__(self, message: str, peer: int) -> None:
@@ -28,7 +29,15 @@ class PeerTimeout(RingError):
 
 
 class PeerFailed(RingError):
-    """Another rank has failed, so that this one cannot finish; the cause is raised there."""
+    """Another rank has failed, so that this one cannot finish; the cause is raised there.
+
+    Attributes
+    ----------
+    lost : bool
+        Whether a rank is gone for good, so that MPI could not even be ended in an orderly way.
+    """
+
+    lost = False
 
 
 class Awaited(NamedTuple):

@@ -1,7 +1,8 @@
 """What an MPI launcher says about the process it has started, without loading MPI.
 
 Every launcher tells its processes their rank and number in environment variables. That is known before
-MPI starts, and true even where MPI then starts wrongly.
+MPI starts, and true even where MPI then starts wrongly. A program that a rank starts inherits the variables,
+but is no rank.
 """
 
 from __future__ import annotations
@@ -66,6 +67,33 @@ def launched(environ: Mapping[str, str] | None = None) -> Launch | None:
     environ = os.environ if environ is None else environ
     for launcher in LAUNCHERS:
         rank, size = environ.get(launcher.rank, ""), environ.get(launcher.size, "")
-        if rank.isdecimal() and size.isdecimal():
+        if rank.isdecimal() and size.isdecimal() and not _inherited(launcher, environ):
             return Launch(launcher.name, int(rank), int(size))
     return None
+
+
+def claim() -> None:
+    """Note that this process is the rank it was launched as: a program that it starts is not."""
+    os.environ[_CLAIM] = _claim(os.environ)
+
+
+_CLAIM = "RINGCORE_RANK_PROCESS"
+_JOB = ("PMIX_NAMESPACE", "PMI_FD", "SLURM_JOB_ID", "SLURM_STEP_ID")
+
+
+def _claim(environ: Mapping[str, str]) -> str:
+    """This process and its job: a launcher that a rank starts gives its processes another job."""
+    return " ".join([str(os.getpid()), *(environ.get(name, "-") for name in _JOB)])
+
+
+def _inherited(launcher: Launcher, environ: Mapping[str, str]) -> bool:
+    """Whether the variables are those of a rank that has started this process as a program of its own."""
+    handle = environ.get("PMI_FD", "") if launcher.rank == "PMI_RANK" else ""
+    if handle.isdecimal():  # MPICH's line to the launcher, which programs do not inherit
+        try:
+            os.fstat(int(handle))
+        except OSError:
+            return True
+        return False
+    claimed, here = environ.get(_CLAIM, ""), _claim(environ)
+    return claimed != here and claimed.partition(" ")[2] == here.partition(" ")[2] != ""

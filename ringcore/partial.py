@@ -56,8 +56,8 @@ def merge(xp: Array, a: Partial, b: Partial) -> Partial:
 def finish(xp: Array, partial: Partial) -> tuple[Array, Array]:
     """Output and log-sum-exp (natural logarithm): 0 and -inf for a query that saw no key."""
     acc, m, l = partial  # noqa: E741
-    # No key is l = 0, or (0, -inf, 1) of a kernel that gives (out, lse). NaN counts as seen: it must stay, also
-    # where the library's max has lost it, as XLA's may on CPUs, so that only l tells.
+    # No key is l = 0, or (0, -inf, 1) of a kernel that gives (out, lse). NaN counts as seen: it must stay,
+    # also where only l tells, since the library's max has lost it, as XLA's may on CPUs.
     seen = (l != 0) & ((m != -math.inf) | xp.isnan(l))
     divisor = xp.where(seen, l, xp.ones_like(l))
     out = xp.where(seen[..., None], acc / divisor[..., None], xp.zeros_like(acc))

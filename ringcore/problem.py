@@ -129,11 +129,10 @@ def prepare(call: str, q: Array, k: Array, v: Array, options: Options) -> Proble
             lambda: _validate(q, k, v, ring, options),
             lambda draft: _facts(draft, options),
             lambda draft: [draft.q.shape[-2], draft.k.shape[-2]],
-            repeats=True,
         )
         q_layout, k_layout = _layouts(options, cast(list[list[int]], lengths))
         problem = replace(draft, q_layout=q_layout, k_layout=k_layout)
-        _, rows = agree(call, ring, lambda: _needs_row(problem), lambda _: {}, _to_hex, repeats=True)
+        _, rows = agree(call, ring, lambda: _needs_row(problem), lambda _: {}, _to_hex)
     else:
 
         def check() -> tuple[Problem, np.ndarray]:

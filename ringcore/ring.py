@@ -33,10 +33,10 @@ class Ring:
         Seconds after which waiting for a silent rank becomes an error. A rank that computes, or waits
         for one that does, is not silent.
     check : {'always', 'once'}, default 'always'
-        How often the ranks compare the arguments of attention. 'once': a call like an earlier one is not
-        compared again, which saves its latency; each message then carries a digest of the arguments, and a
-        rank that gets another one raises `RingError`, after which the ring cannot be used. Arguments,
-        lengths included, must change on all ranks at a time.
+        How often the ranks compare the arguments of attention. 'once': a call with a ``layout`` whose
+        arguments are like those of an earlier one is not compared again, which saves a message. Array
+        messages then carry a digest of the arguments: a rank that gets another one raises `RingError`.
+        After any wrong argument the ring cannot be used any more.
 
     Attributes
     ----------
@@ -111,13 +111,14 @@ class Ring:
                 f"one thread at a time may use a ring. Got {call} on rank {self.rank} while another thread "
                 "is inside a call. Give each thread a ring of its own: ring.split(0); MPI: Ring(comm.Dup())."
             )
-        before, transport.status = transport.status, call
+        before = transport.status
         limit = cores.set(transport.cores)
-        self.agreements.mark = b""
         try:
+            transport.status = call
+            self.agreements.mark = b""
             yield
         except BaseException as error:
-            if not is_agreed(error):
+            if not is_agreed(error, transport):
                 transport.give_up(error)
             raise
         finally:

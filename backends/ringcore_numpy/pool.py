@@ -18,12 +18,13 @@ import numpy as np
 import threadpoolctl
 from threadpoolctl import ThreadpoolController
 
+from ringcore.cores import abandoned
 from ringcore.cores import cores as cores_of_this_rank
 
 Task = Callable[[], None]
 
 _WORTH_A_THREAD = 1_000_000
-"""FLOPs of a task. Below, it is mostly Python, of which only one thread runs at a time: many would be slower."""
+"""FLOPs of a task. Below, it is mostly Python, and only one thread runs Python: many would be slower."""
 
 
 class Cores:
@@ -45,11 +46,13 @@ class Cores:
         """
         with self._single_threaded_blas() as threads:
             if threads == 1 or len(tasks) <= 1 or flops < _WORTH_A_THREAD * len(tasks):
-                _work(iter(tasks), threading.Lock())
+                _work(iter(tasks), threading.Lock(), abandoned.get())
                 return
             queue, lock = iter(tasks), threading.Lock()
             workers = min(threads, len(tasks))
-            futures = [self._pool(threads).submit(_work, queue, lock) for _ in range(workers)]
+            futures = [
+                self._pool(threads).submit(_work, queue, lock, abandoned.get()) for _ in range(workers)
+            ]
             errors = [future.exception() for future in futures]
         for error in errors:
             if error is not None:
@@ -129,10 +132,10 @@ def available_cores() -> int:
     return os.cpu_count() or 1
 
 
-def _work(queue: Iterator[Task], lock: threading.Lock) -> None:
-    """Take tasks until none is left. Which worker takes which does not change any number."""
+def _work(queue: Iterator[Task], lock: threading.Lock, useless: threading.Event | None) -> None:
+    """Take tasks until none is left, or needed. Which worker takes which does not change any number."""
     with np.errstate(all="ignore"):
-        while True:
+        while useless is None or not useless.is_set():
             with lock:
                 task = next(queue, None)
             if task is None:

@@ -8,7 +8,7 @@ from typing import Any
 from mpi4py import MPI
 
 from ringcore.errors import PeerTimeout, RingError
-from ringcore.launcher import launched
+from ringcore.launcher import claim, launched
 from ringcore_mpi.cores import share_of_cores
 from ringcore_mpi.ending import abort_at_exit
 from ringcore_mpi.transport import MpiTransport
@@ -38,6 +38,7 @@ def attached(comm: Any, timeout: float) -> MpiTransport:
     transport = MpiTransport(_duplicate(comm, timeout))
     transport.cores = share_of_cores(transport, timeout)
     comm.Set_attr(_KEY, transport)
+    claim()
     return transport
 
 
@@ -59,7 +60,7 @@ def _duplicate(comm: MPI.Intracomm, timeout: float) -> MPI.Intracomm:
                 f"all {comm.Get_size()} ranks of a communicator must make a ring of it. Rank "
                 f"{comm.Get_rank()} has waited {timeout:g} s for others to call Ring(comm). Look for a call "
                 "that depends on the rank.",
-                peer=(comm.Get_rank() + 1) % comm.Get_size(),
+                peer=-1,
             )
         time.sleep(_POLL_SECONDS)
     duplicate.Set_errhandler(MPI.ERRORS_RETURN)

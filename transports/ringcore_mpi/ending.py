@@ -6,6 +6,7 @@ import atexit
 import os
 import signal
 import sys
+import threading
 import time
 from collections.abc import Iterable
 from contextlib import suppress
@@ -27,7 +28,7 @@ def abort_at_exit() -> None:
 
     mpi4py calls MPI_Finalize after Python's own exit handlers, so that this one comes first.
     """
-    atexit.register(_abort)
+    atexit.register(_abort, os.getpid())
 
 
 def shared_segments(maps: Iterable[str]) -> set[Path]:
@@ -52,21 +53,23 @@ def abort(code: int, grace: float) -> NoReturn:
     grace : float
         Seconds that the others still have: they, too, may be telling what has happened.
     """
-    for stream in (sys.stdout, sys.stderr):
-        if stream is not None:
-            stream.flush()
-    _remove_shared_memory()  # before the grace: the launcher may end this process in it
-    with suppress(KeyboardInterrupt):
-        time.sleep(grace)
-    if hasattr(signal, "alarm"):  # should Abort itself hang; at exit no thread can be started any more
-        signal.signal(signal.SIGALRM, signal.SIG_DFL)
+    if hasattr(signal, "alarm") and threading.current_thread() is threading.main_thread():
+        signal.signal(signal.SIGALRM, signal.SIG_DFL)  # should anything here hang, Abort included
         signal.alarm(_ABORT_SECONDS)
-    MPI.COMM_WORLD.Abort(code)
-    os._exit(code)  # MPICH's Abort only asks the launcher to end all, and returns: Finalize would be next
+    try:
+        for stream in (sys.stdout, sys.stderr):
+            with suppress(Exception):  # nobody reads it, or the disk is full: no reason to stay
+                stream.flush()
+        _remove_shared_memory()  # before the grace: the launcher may end this process in it
+        with suppress(KeyboardInterrupt):
+            time.sleep(grace)
+        MPI.COMM_WORLD.Abort(code)
+    finally:
+        os._exit(code)  # MPICH's Abort only asks the launcher to end all, and returns: Finalize would be next
 
 
-def _abort() -> None:
-    if not MPI.Is_finalized():
+def _abort(pid: int) -> None:
+    if os.getpid() == pid and not MPI.Is_finalized():  # no forked child
         abort(1, _GRACE_SECONDS)
 
 

@@ -31,7 +31,10 @@ class MpiExchange:
         self._buffers = [*(s.buffer for s in sends), *(r.buffer for r in recvs)]
         self._requests: list[MPI.Request] = []
         self._parts: list[_Part] = []
-        comm = transport.comm
+
+    def post(self, sends: Sequence[Send], recvs: Sequence[Recv]) -> None:
+        """Hand the messages to MPI. From now on somebody must keep this object until they have landed."""
+        comm = self._transport.comm
         for buffer, source, tag in recvs:  # before all sends: what arrives finds its place
             self._post(comm.Irecv, "receive from", buffer, source, tag)
         for buffer, to, tag in sends:

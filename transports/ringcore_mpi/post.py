@@ -47,9 +47,11 @@ class Post:
     def take_all(self) -> Iterator[tuple[int, bytes]]:
         """All letters that are here, each with the rank that has sent it."""
         status = MPI.Status()
-        while self._comm.Iprobe(MPI.ANY_SOURCE, self._tag, status):
-            source = status.Get_source()
+        sources = list(self._coming)  # what is still arriving is no longer seen by Iprobe
+        while sources or self._comm.Iprobe(MPI.ANY_SOURCE, self._tag, status):
+            source = sources.pop() if sources else status.Get_source()
             letter = self.take(source)
-            if letter is None:  # long, and still arriving
+            if letter is not None:
+                yield source, letter
+            elif not sources and status.Get_source() == source:  # a long one; the next look goes on with it
                 return
-            yield source, letter

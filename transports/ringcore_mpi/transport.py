@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import operator
 import struct
 from collections.abc import Callable, Iterator, Sequence
@@ -21,6 +22,7 @@ from ringcore_mpi.post import Post
 
 NOTES, VITALS = 2**14, 2**14 + 1
 """Tags of control letters; array messages have smaller ones. MPI guarantees tags up to 2^15 - 1."""
+_CLOSING_SECONDS = 60.0
 
 
 class MpiTransport:
@@ -57,10 +59,10 @@ class MpiTransport:
     ) -> None:
         self.comm = comm
         self.rank, self.size = comm.Get_rank(), comm.Get_size()
-        self.needs_polling = self.size > 1
         self.cores = cores
         self.traffic = Traffic()
         self._office = office or Office(comm, VITALS)
+        self.needs_polling = self._office.vitals.size > 1  # a part of one rank still answers for the whole
         self._is_whole = office is None
         self._members = tuple(range(self.size) if members is None else members)
         self._group = group
@@ -93,17 +95,18 @@ class MpiTransport:
             If the ring has failed before, or it is not this thread's turn to use MPI.
         """
         self._check_usable()
-        for message in (*sends, *recvs):
-            self._check(*message)
+        sends = [s._replace(tag=s.tag % NOTES) for s in sends]
+        recvs = [r._replace(tag=r.tag % NOTES) for r in recvs]
+        for send in sends:
+            self._check(send.buffer, send.to, writes=False)
+        for recv in recvs:
+            self._check(recv.buffer, recv.source, writes=True)
+        exchange = MpiExchange(self, sends, recvs)
+        if sends or recvs:  # else nothing ever lands
+            self._office.in_flight.add(exchange)  # first: an exception while posting must not lose buffers
+        exchange.post(sends, recvs)
         for send in sends:
             self.traffic.count(send.to, int(send.buffer.shape[0]))
-        exchange = MpiExchange(
-            self,
-            [s._replace(tag=s.tag % NOTES) for s in sends],
-            [r._replace(tag=r.tag % NOTES) for r in recvs],
-        )
-        if sends or recvs:  # else nothing ever lands
-            self._office.in_flight.add(exchange)
         return exchange
 
     def landed(self, exchange: MpiExchange) -> None:
@@ -163,18 +166,31 @@ class MpiTransport:
 
     def give_up(self, error: BaseException) -> None:
         """Tell all others, once, that this rank cannot go on; the ring is of no use afterwards."""
-        self._office.give_up(error)
+        if not self._main_thread_only or MPI.Is_thread_main():
+            self._office.give_up(error)
 
     def close(self) -> None:
         """Free the communicator. Collective.
 
         Not after a failure: what is under way in it would arrive in the next one, which gets its number.
         """
-        self._office.vitals.comparisons.pop(self._group, None)
+        if self.comm == MPI.COMM_NULL or MPI.Is_finalized() or self._office.vitals.broken is not None:
+            return
         if self._is_whole:
+            self._empty()
             self._office.close()
-        if self.comm != MPI.COMM_NULL and not MPI.Is_finalized() and self._office.vitals.broken is None:
-            self.comm.Free()
+        self._office.vitals.comparisons.pop(self._group, None)
+        self.comm.Free()
+
+    def _empty(self) -> None:
+        """Take in all letters that are still under way, for the same reason."""
+        self.allgather_bytes(b"", _CLOSING_SECONDS)  # nobody is in another call any more
+        self._office.vitals.muted = True  # so that no letter is sent after it has been counted
+        counts = [json.loads(n) for n in self.allgather_bytes(self._office.letters_sent(), _CLOSING_SECONDS)]
+        self.wait_for(
+            lambda: self._office.expects({rank: sent[self.rank] for rank, sent in enumerate(counts)}),
+            _CLOSING_SECONDS,
+        )
 
     def listen(self) -> None:
         """Answer who asks.
@@ -199,6 +215,7 @@ class MpiTransport:
             lost = PeerFailed(
                 f"MPI has failed on rank {self.rank} of {self.size}: {error.Get_error_string()}."
             )
+            lost.lost = True
             self._office.give_up(lost)
             raise lost from error
         except RingError as error:
@@ -208,18 +225,24 @@ class MpiTransport:
             vitals.end()
 
     def _check_usable(self) -> None:
-        self._office.check()
-        if self.comm == MPI.COMM_NULL:
-            raise RingError("a ring's communicator must exist. It has been freed. Make another Ring(comm).")
         if self._main_thread_only and not MPI.Is_thread_main():
             raise RingError(
                 "only the main thread may use MPI, which was initialised with MPI_THREAD_FUNNELED. Call from "
                 "the main thread, or, before importing mpi4py.MPI, set mpi4py.rc.thread_level = 'multiple'."
             )
+        self._office.check()
+        if self.comm == MPI.COMM_NULL:
+            raise RingError("a ring's communicator must exist. It has been freed. Make another Ring(comm).")
+        self._office.listen()
 
-    def _check(self, buffer: Any, peer: int, tag: int) -> None:
+    def _check(self, buffer: Any, peer: int, *, writes: bool) -> None:
         if not (isinstance(buffer, np.ndarray) and buffer.dtype == np.uint8 and buffer.ndim == 1):
             got = f"{type(buffer).__name__} {getattr(buffer, 'dtype', '')} {getattr(buffer, 'shape', '')}"
             raise ValueError(f"buffer must be a flat uint8 NumPy array. Got {got.strip()}. Pack arrays.")
+        if not buffer.flags.c_contiguous or (writes and not buffer.flags.writeable):
+            raise ValueError(
+                "buffer must be contiguous, and writable to receive into. Got strides "
+                f"{buffer.strides}, writable {buffer.flags.writeable}. Make a new array."
+            )
         if not 0 <= peer < self.size:
             raise ValueError(f"rank must be in [0, {self.size}). Got {peer}.")

@@ -102,6 +102,8 @@ class Vitals:
         self.computing = False
         self.comparisons: dict[str, int] = {}  # begun so far, by group
         self.broken: RingError | None = None
+        self.muted = False
+        """The communicator is about to be freed: no letter may follow any more."""
         self._put, self._clock = put, clock
         self._wait: Wait | None = None
         self._answers: dict[int, Letter] = {}
@@ -136,7 +138,7 @@ class Vitals:
         wait.looked = now
         if now - wait.heard > wait.timeout or now - wait.alive > wait.timeout + wait.lag:
             raise self._timed_out(wait, now)
-        if now >= wait.next_question:
+        if now >= wait.next_question and not self.muted:
             wait.next_question = now + wait.period
             self._put({"kind": ASK, "at": now}, peer)
         if for_data and wait.passed is not None and now - wait.passed > 2 * wait.period:
@@ -157,6 +159,8 @@ class Vitals:
             If the letter says that the call cannot be finished.
         """
         if letter["kind"] == ASK:
+            if self.muted:
+                return
             self._put(self._state() | {"asked_at": letter["at"]}, source)
         elif letter["kind"] == ANSWER:
             self._answers[source] = letter

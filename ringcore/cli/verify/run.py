@@ -71,7 +71,7 @@ def on_ring(ring: rc.Ring, cases: Sequence[Case], *, backend: Any = None) -> Ite
             whole, note = _solve(ring, case, backend)
             notes = [_Note(*told) for told in _told(ring, note)]
         except Exception as error:
-            stops = ring.size > 1 and not is_agreed(error)
+            stops = ring.size > 1 and not is_agreed(error, ring.transport)
             if stops:  # whoever waits for this rank need not
                 ring.transport.give_up(error)
             yield _failed(case, error, stops=stops, rank=ring.rank)
