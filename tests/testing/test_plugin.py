@@ -3,14 +3,17 @@
 from __future__ import annotations
 
 import ast
+import os
+import subprocess
+import sys
 from pathlib import Path
 
 # Before pytester can import them for its own, inner run alone: NumPy cannot be loaded twice in one process.
 import array_api_compat.numpy  # noqa: F401
 import hypothesis  # noqa: F401
 import pytest
-import ringcore_numpy  # noqa: F401
-import ringcore_threads  # noqa: F401
+import ringcore_numpy
+import ringcore_threads
 
 import ringcore.testing
 from ringcore.launcher import LAUNCHERS
@@ -254,6 +257,60 @@ def undecided(test):
             ["*TypeError: test_x: a test marked ranks must be a plain function. Got*"]
         )
     result.stdout.no_fnmatch_line("*RuntimeWarning*")
+
+
+LAUNCHED = """
+import sys, pytest
+sys.modules["mpi4py"] = None  # as if it were not installed
+sys.exit(pytest.main(sys.argv[1:]))
+"""
+
+
+def launched(tmp_path, source, *args, rank=0, size):
+    """A pytest that a launcher seems to have started, without an MPI."""
+    (tmp_path / "test_it.py").write_text(source, encoding="utf-8")
+    roots = {str(Path(m.__file__).parents[1]) for m in (ringcore, ringcore_numpy, ringcore_threads)}
+    variables = {"PMI_RANK": str(rank), "PMI_SIZE": str(size), "PYTHONPATH": os.pathsep.join(roots)}
+    plugin = ["-p", "ringcore.testing.plugin", "-p", "no:ringcore", "-p", "no:cacheprovider"]
+    return subprocess.run(
+        [sys.executable, "-c", LAUNCHED, *plugin, *args],
+        cwd=tmp_path,
+        env={**os.environ, **variables},
+        capture_output=True,
+        text=True,
+        timeout=60,
+        check=False,
+    )
+
+
+ON_RANKS = """
+import pytest
+@pytest.mark.ranks(1, 2)
+def test_a(ring): assert type(ring.transport).__name__ == "ThreadTransport"
+"""
+
+
+@pytest.mark.parametrize(("rank", "shown"), [(0, 1), (1, 0)])
+def test_processes_that_cannot_meet_are_told_once(tmp_path, rank, shown):
+    done = launched(tmp_path, ON_RANKS, rank=rank, size=2)
+    assert done.returncode == pytest.ExitCode.USAGE_ERROR
+    assert done.stderr.count("has started 2 processes, which need mpi4py to meet") == shown
+
+
+def test_one_process_needs_no_mpi(tmp_path):
+    done = launched(tmp_path, ON_RANKS, size=1)
+    assert done.returncode == 0, done.stdout
+    assert "2 passed" in done.stdout
+
+
+def test_what_another_rank_prints_is_kept_if_nothing_asks_for_ranks(tmp_path):
+    done = launched(tmp_path, "def test_a(): assert False, 'seen'", rank=1, size=2)
+    assert done.returncode == 1
+    assert done.stdout.count("test session starts") == 1
+    assert "AssertionError: seen" in done.stdout
+    done = launched(tmp_path, "syntax error", rank=1, size=2)
+    assert done.returncode == 2
+    assert "SyntaxError" in done.stdout
 
 
 @pytest.mark.parametrize(

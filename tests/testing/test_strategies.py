@@ -242,3 +242,16 @@ def test_every_input_is_poisoned():
 
     body()
     assert_occurred(seen, ["q", "k", "v", "dout", "dlse", "nan", "inf", "-inf", "one row", "all rows"])
+
+
+def test_ranks_may_be_a_number_or_a_strategy():
+    for ranks, allowed in ((5, {5}), (st.sampled_from([2, 3]), {2, 3})):
+        drawn = set()
+
+        @settings(QUIET, max_examples=50)
+        @given(attention_problems(numpy, ranks=ranks, max_ranks=1))
+        def body(problem, drawn=drawn):
+            drawn.add((problem.q_layout.ranks, problem.k_layout.ranks))
+
+        body()
+        assert drawn == {(P, P) for P in allowed}

@@ -43,7 +43,8 @@ def attached(comm: Any, timeout: float) -> MpiTransport:
 
 
 def _free(comm: Any, key: int, transport: MpiTransport) -> None:
-    transport.close()
+    if comm != MPI.COMM_WORLD:  # which ends in MPI_Finalize, where not all may come
+        transport.close()
 
 
 _KEY = MPI.Comm.Create_keyval(delete_fn=_free)

@@ -75,11 +75,13 @@ class MpiExchange:
     def _pending(self) -> int | None:
         if self._complete():
             return None
-        under_way = zip(self._parts, self._requests, strict=True)
-        # Asking moves data as well, so that by now none may be under way; the next look will say so.
-        return next(
-            (part.peer for part, request in under_way if not request.Get_status()), self._parts[0].peer
-        )
+        for part, request in zip(self._parts, self._requests, strict=True):
+            try:
+                if not request.Get_status():
+                    return part.peer
+            except MPI.Exception as error:
+                raise self._lost(f"{part.what} rank {part.peer}", error.Get_error_string()) from error
+        return self._parts[0].peer  # asking has moved data as well: all are here, as the next look will say
 
     def _complete(self) -> bool:
         if not self._requests:
@@ -112,9 +114,11 @@ class MpiExchange:
 
     def _lost(self, doing: str, why: str) -> PeerFailed:
         me, status = f"rank {self._transport.rank} of {self._transport.size}", self._transport.status
-        return PeerFailed(
+        error = PeerFailed(
             f"{me} cannot {doing} ({status}). It may have died. MPI says: {' '.join(why.split())}"
         )
+        error.lost = True
+        return error
 
     def _wrong_length(self, part: _Part, got: str) -> RingError:
         return RingError(

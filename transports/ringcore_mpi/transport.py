@@ -184,7 +184,8 @@ class MpiTransport:
 
     def _empty(self) -> None:
         """Take in all letters that are still under way, for the same reason."""
-        self.allgather_bytes(b"", _CLOSING_SECONDS)  # nobody is in another call any more
+        note = json.dumps({"call": "the end of the ring"}).encode()  # for who is still in `agree`
+        self.allgather_bytes(note, _CLOSING_SECONDS)  # nobody is in another call any more
         self._office.vitals.muted = True  # so that no letter is sent after it has been counted
         counts = [json.loads(n) for n in self.allgather_bytes(self._office.letters_sent(), _CLOSING_SECONDS)]
         self.wait_for(
