@@ -2,9 +2,9 @@
 
     mpirun -n 2 python benchmarks/bench_mpi_latency.py --json benchmarks/results/mpi_latency_mpich.json
 
-64 tokens on two ranks. The ping-pong sends what the call sends (one block of K and V each way) there and back:
-once with mpi4py's blocking Send and Recv, once with ringcore's transport. All four are timed in turn, several
-times over; a figure is the median of a round, and the table has the best round, as the machine is shared.
+64 tokens on two ranks. The ping-pong sends what the call sends (one block of K and V each way) there and
+back: once with mpi4py's blocking Send and Recv, once with ringcore's transport. All are timed in turn, several
+times over; a figure is the median of a round, and the table has the best round, as machines are shared.
 """
 
 from __future__ import annotations

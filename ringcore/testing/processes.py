@@ -23,6 +23,9 @@ from ringcore.testing.meeting import meet
 from ringcore.testing.seeds import new_seed
 from ringcore.testing.together import TOGETHER, Together, shout
 
+_START_SECONDS = 60.0
+"""A rank may come so late to the end of collection, however short the tests' own timeout is."""
+
 
 class Processes:
     """From the start of a pytest under mpirun to the end of collection.
@@ -92,10 +95,11 @@ class Processes:
 
     def _join(self, session: pytest.Session) -> None:
         config, launch = session.config, self._launch
+        start = max(self._timeout, _START_SECONDS)
         try:
-            ring = self._of_all_ranks_or_exit_after_ring_timeout()
+            ring = _of_all_ranks_or_exit_after(start)
             # Verdicts must get through where the tests' own ring has broken.
-            office = Ring(ring.transport.comm.Dup(), timeout=self._timeout)  # type: ignore[attr-defined]
+            office = Ring(ring.transport.comm.Dup(), timeout=start)  # type: ignore[attr-defined]
         except ImportError as error:
             if launch.size == 1:
                 return  # it is alone, and needs no MPI
@@ -115,19 +119,12 @@ class Processes:
         _draw_from(notes[0][2])
         if launch.rank > 0:
             _write_no_files(config)
+        ring, office = (Ring(each.transport, timeout=self._timeout) for each in (ring, office))
         together = Together(session, ring, office, self._uses_ranks)
         config.pluginmanager.register(together, TOGETHER)
         self._lines.insert(0, f"{ring.size} ranks, started by {launch.launcher}; rank 0 reports for all")
         if notes[0][2] is not None:
             self._lines.append(f"hypothesis draws the same on all ranks: --hypothesis-seed={notes[0][2]}")
-
-    def _of_all_ranks_or_exit_after_ring_timeout(self) -> Ring:
-        """The ring. MPI itself would wait for ever for a rank that ends before it has started it."""
-        faulthandler.dump_traceback_later(self._timeout, exit=True, file=2)
-        try:
-            return Ring(registry.world_transport(self._timeout), timeout=self._timeout)
-        finally:
-            faulthandler.cancel_dump_traceback_later()
 
 
 class Quiet:
@@ -159,6 +156,15 @@ class Nowhere(io.TextIOBase):
     def write(self, text: str) -> int:
         """Forget it."""
         return len(text)
+
+
+def _of_all_ranks_or_exit_after(seconds: float) -> Ring:
+    """The ring of all ranks. MPI itself would wait for ever for one that ends before it has started MPI."""
+    faulthandler.dump_traceback_later(seconds, exit=True, file=2)
+    try:
+        return Ring(registry.world_transport(seconds), timeout=seconds)
+    finally:
+        faulthandler.cancel_dump_traceback_later()
 
 
 def _size(item: pytest.Item) -> int | None:

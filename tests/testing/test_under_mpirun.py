@@ -362,10 +362,12 @@ def test_a_file_that_one_rank_cannot_load_is_an_error(run):
     assert ended.codes == [4, 4]
 
 
-def test_the_only_file_that_one_rank_cannot_load_ends_all(run, tmp_path):
-    (tmp_path / "pytest.ini").write_text("[pytest]\nring_timeout = 4\n", encoding="utf-8")
-    ended = run(f"{BY_RANK}assert RANK != 1, 'not here'\ndef test_a(ring): pass\n", timeout=40)
+@pytest.mark.slow
+def test_the_only_file_that_one_rank_cannot_load_ends_all(run):
+    """That rank never starts MPI. Open MPI's launcher then ends the others; MPICH's does not."""
+    ended = run(f"{BY_RANK}assert RANK != 1, 'not here'\ndef test_a(ring): pass\n", timeout=100)
     assert "AssertionError: not here" in ended.text
+    assert ended.seconds < 90
 
 
 # ------------------------------------------------------------------ when it goes wrong
@@ -420,20 +422,20 @@ def test_after(ring): pass
 
 
 def test_a_rank_that_hangs_ends_the_run_with_its_name(run, tmp_path):
-    (tmp_path / "pytest.ini").write_text("[pytest]\nring_timeout = 2\n", encoding="utf-8")
+    (tmp_path / "pytest.ini").write_text("[pytest]\nring_timeout = 4\n", encoding="utf-8")
     ended = run(SILENT, ranks=3, timeout=40)
-    assert ended.seconds < 25
+    assert ended.seconds < 35
     assert "PeerTimeout" in ended.text, ended
-    assert re.search(r"has waited 2 s .*rank 1 of 3", ended.text), ended
+    assert re.search(r"has waited 4 s .*rank 1 of 3", ended.text), ended
     assert "FAILED test_it.py::test_hangs - The ranks have lost each other" in ended.text
 
 
 def test_a_slow_rank_costs_the_ring_but_not_the_run(run, tmp_path):
-    (tmp_path / "pytest.ini").write_text("[pytest]\nring_timeout = 2\n", encoding="utf-8")
-    source = SILENT.replace("60", "3") + "\ndef test_without(): pass\n"
+    (tmp_path / "pytest.ini").write_text("[pytest]\nring_timeout = 4\n", encoding="utf-8")
+    source = SILENT.replace("60", "6") + "\ndef test_without(): pass\n"
     ended = run(source, timeout=40)
     assert ended.counts == {"failed": 1, "error": 1, "passed": 1}, ended
-    assert re.search(r"has waited 2 s .*rank 1 of 2", ended.section("test_hangs")), ended
+    assert re.search(r"has waited 4 s .*rank 1 of 2", ended.section("test_hangs")), ended
     assert "It broke in test_it.py::test_hangs: PeerTimeout: " in ended.section("test_after")
 
 
