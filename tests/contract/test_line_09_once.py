@@ -43,11 +43,17 @@ for call in (lambda: rc.attention(*arrays, **options), lambda: ring.allreduce(ar
 with open(f"said-{ring.rank}", "w") as file:
     json.dump(said, file)
 """
-CASES = [("scale", "known"), ("way", "known"), ("scale", "new"), ("mask", "new"), ("wrong", "new")]
+CASES = [
+    (2, "scale", "known"),
+    (2, "mask", "new"),
+    (2, "wrong", "new"),
+    (3, "way", "known"),
+    (3, "scale", "new"),
+    (3, "wrong", "new"),
+]
 
 
-@pytest.mark.parametrize("ranks", [2, 3])
-@pytest.mark.parametrize(("name", "known"), CASES)
+@pytest.mark.parametrize(("ranks", "name", "known"), CASES)
 def test_line_09_once_a_later_difference_is_an_error_on_every_rank(tmp_path, ranks, name, known):
     """No rank hangs, and none goes on with wrong numbers; the ring is of no use afterwards."""
     ended = mpirun(ranks, "-c", PROGRAM, name, known, timeout=40, cwd=tmp_path)

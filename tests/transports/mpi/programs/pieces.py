@@ -46,9 +46,7 @@ class Notes:
 
 
 comm = Notes()
-MpiExchange(
-    SimpleNamespace(comm=comm, rank=0),  # type: ignore[arg-type]
-    [Send(Long(3 * 2**30 + 7), 1, 4)],
-    [Recv(Long(4 * 2**30 + 5), 1, 4), Recv(Long(0), 2, 4)],
-)
+sends = [Send(Long(3 * 2**30 + 7), 1, 4)]
+recvs = [Recv(Long(4 * 2**30 + 5), 1, 4), Recv(Long(0), 2, 4)]
+MpiExchange(SimpleNamespace(comm=comm, rank=0), sends, recvs).post(sends, recvs)  # type: ignore[arg-type]
 print(json.dumps(comm.calls))
