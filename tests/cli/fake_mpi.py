@@ -25,6 +25,7 @@ started = False
 def Get_library_version(): return {library!r}
 def Get_version(): return (4, 1)
 def Is_initialized(): return started
+def Is_finalized(): return False
 def Query_thread(): return {level}
 def Init_thread(level=THREAD_MULTIPLE):
     global started
