@@ -54,8 +54,10 @@ fix: $(VENV)/.test ## format the code and correct what the linter can
 	$(BIN)/ruff check --fix .
 	$(BIN)/ruff format .
 
-ci-full: check ## everything, slow tests and long hypothesis runs too; takes hours
+ci-full: check $(OPENMPI)/.made ## everything, slow tests and long hypothesis runs too; takes hours
 	HYPOTHESIS_PROFILE=slow $(BIN)/python -m pytest -m "not gpu" --timeout=7200 $(PYTEST_ARGS)
+	.ci/mpi mpich $(BIN)
+	JOBS=1 .ci/mpi openmpi $(OPENMPI)/bin
 	$(MAKE) demo
 
 clean: ## remove environments, caches and outputs
