@@ -24,7 +24,6 @@ from ringcore.wire import from_host
 
 _POLL_SECONDS = 0.0005
 _ANSWER_SECONDS = 0.02  # when nothing of ours is on its way, others are still to hear that we compute
-_WORTH_A_THREAD = 5_000_000  # FLOPs: under a millisecond, in which nobody asks
 
 Arrays = tuple[Array, ...]
 
@@ -45,8 +44,6 @@ class Journey:
         (sum, contribution) -> sum.
     home : callable
         Takes a sum for this rank's own block.
-    flops : callable
-        Owner -> about how many operations ``compute`` takes, at most.
     """
 
     own: Arrays
@@ -55,7 +52,6 @@ class Journey:
     compute: Callable[[int, Arrays], Arrays | None]
     merge: Callable[[Arrays, Arrays], Arrays]
     home: Callable[[Arrays], None]
-    flops: Callable[[int], int]
 
 
 def run(
@@ -101,9 +97,8 @@ def _hop(cargo: _Cargo, hop: int, tick: Tick, transport: Transport, timeout: flo
     contribution = None
     if tick.compute is not None:
         work = partial(cargo.journey.compute, tick.compute, cargo.blocks[tick.compute])
-        aside = transport.needs_polling and cargo.journey.flops(tick.compute) > _WORTH_A_THREAD
         with transport.computing():
-            contribution = _while_polling(work, exchange) if aside else work()
+            contribution = _while_polling(work, exchange) if transport.needs_polling else work()
         del work
     exchange.wait(timeout)
     del outgoing, exchange  # sums are added below: what has been sent need not be held meanwhile

@@ -6,7 +6,6 @@ and dV follow their blocks; with Q travelling the partials, or dQ, follow. `_cho
 
 from __future__ import annotations
 
-import math
 from collections.abc import Callable, Sequence
 
 import numpy as np
@@ -139,17 +138,7 @@ def _travel(
     home: Callable[[Arrays], None],
 ) -> None:
     ticks = schedule(_needs(p, side), p.ring.rank, way, with_sums=sum_specs is not None)
-    rows, columns = (p.q, p.k_layout) if side == "kv" else (p.k, p.q_layout)
-    a_row = 2 * math.prod(p.q.shape[:-2]) * rows.shape[-2] * (p.q.shape[-1] + p.v.shape[-1])
-    journey = Journey(
-        own,
-        block_specs,
-        sum_specs or block_specs,
-        compute,
-        add,
-        home,
-        lambda owner: a_row * columns.count(owner),
-    )
+    journey = Journey(own, block_specs, sum_specs or block_specs, compute, add, home)
     driver.run(journey, ticks, p.ring.transport, p.backend, p.q, p.ring.timeout, p.ring.agreements.mark)
 
 

@@ -12,7 +12,7 @@ import numpy as np
 import pytest
 
 import ringcore as rc
-from ringcore import driver, wire
+from ringcore import wire
 from ringcore.block import GenericBackend
 from ringcore.partial import Partial
 from ringcore.protocols import Exchange, Recv, Send
@@ -134,9 +134,8 @@ class Waiting(GenericBackend):
         return super().attend(q, k, v, step, into)
 
 
-def test_case_30_data_moves_while_the_kernels_compute(monkeypatch):
+def test_case_30_data_moves_while_the_kernels_compute():
     """The first block has arrived before the first kernel ends, polled by the calling thread alone."""
-    monkeypatch.setattr(driver, "_WORTH_A_THREAD", 0)  # this little is
     layout = rc.Layout.contiguous(length=24, ranks=4)
     x = np.random.default_rng(30).standard_normal((24, 3))
 

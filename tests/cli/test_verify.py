@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import os
 import re
 import shlex
 import threading
@@ -18,7 +19,7 @@ from ringcore import registry, testing
 from ringcore.cli import main
 from ringcore.cli.errors import InputError
 from ringcore.cli.stop import Stopped
-from ringcore.cli.verify import command, libraries
+from ringcore.cli.verify import command, libraries, record
 from tests.cli import defects
 
 Out = pytest.CaptureFixture[str]
@@ -385,3 +386,15 @@ def test_a_disk_that_fills_is_told_on_all_ranks(
     assert texts[0] == texts[1] and "No space left on device" in texts[0]
     assert "all 8 problems within the bound" in capsys.readouterr().out
     assert list(tmp_path.iterdir()) == []
+
+
+def test_json_never_takes_the_place_of_a_device_nor_of_a_link(tmp_path: Path) -> None:
+    """Renaming a file over /dev/null, as root, would."""
+    pipe, link, target = tmp_path / "pipe", tmp_path / "link", tmp_path / "target"
+    os.mkfifo(pipe)
+    with pytest.raises(InputError, match="Got .*pipe, a device or a pipe"):
+        record.check(pipe)
+    link.symlink_to(target)
+    record.check(link)
+    record.write(link, {"a": 1})
+    assert link.is_symlink() and json.loads(target.read_text()) == {"a": 1}

@@ -100,7 +100,6 @@ def journey(script: Script, home: list[Any] | None = None, **changes: Any) -> Jo
         "compute": compute,
         "merge": lambda a, b: (a[0] + b[0],),
         "home": [].append if home is None else home.append,
-        "flops": lambda owner: 10**9,
     }
     return Journey(**{**parts, **changes})
 
@@ -257,17 +256,14 @@ def test_polling_sleeps_at_most_half_a_millisecond_and_ends_when_all_has_arrived
     assert script.log.count("test") > 20, "0.2 s in steps of 0.5 ms, on however slow a machine"
 
 
-@pytest.mark.parametrize(("needs_polling", "flops"), [(True, 1000), (False, 10**9)])
-def test_little_work_or_for_a_transport_that_moves_by_itself_is_done_in_the_calling_thread(
-    needs_polling: bool, flops: int
-) -> None:
+def test_for_a_transport_that_moves_by_itself_the_calling_thread_computes() -> None:
     threads: list[threading.Thread] = []
 
     def compute(owner: int, block: Any) -> None:
         threads.append(threading.current_thread())
 
-    script = Script(0, 2, needs_polling=needs_polling)
-    run(script, (Tick(0, sends=(Message(BLOCK, 0, 1),)),), compute=compute, flops=lambda owner: flops)
+    script = Script(0, 2, needs_polling=False)
+    run(script, (Tick(0, sends=(Message(BLOCK, 0, 1),)),), compute=compute)
     assert threads == [threading.main_thread()]
     assert script.log.count("test") == 0
 

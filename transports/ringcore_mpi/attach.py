@@ -79,9 +79,9 @@ def _check(comm: Any) -> None:
         )
     launch = launched()
     if launch is not None and launch.size > 1 and MPI.COMM_WORLD.Get_size() == 1 and not _spawned():
-        library = MPI.Get_library_version().partition("\n")[0].strip()
+        library = MPI.Get_library_version().partition("\n")[0].strip(" \0")
         raise RingError(
-            f"all processes of a run must meet in one MPI. {launch.launcher} has started {launch.size} "
+            f"all processes of a run must meet in one MPI. Here {launch.launcher} has started {launch.size} "
             f"processes, of which each is alone: this is rank {launch.rank}. mpi4py has loaded {library}, "
             "which does not know that launcher. Use the mpirun that belongs to this MPI (mpirun --version "
             "tells whose it is), or build mpi4py against the other: "

@@ -113,7 +113,8 @@ class Office:
         vitals = self.vitals
         if vitals.broken is not None:
             return
-        text = str(error) if isinstance(error, RingError) else f"{type(error).__name__} in {vitals.status}"
+        text = f"{type(error).__name__} in {vitals.status}: {error}".rstrip(": ")
+        text = str(error) if isinstance(error, RingError) else text
         vitals.broken = error if isinstance(error, RingError) else RingError(text)
         # A rank is gone: MPI's own end would wait for it.
         fatal = isinstance(error, PeerTimeout | MPI.Exception) or (

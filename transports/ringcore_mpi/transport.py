@@ -166,7 +166,7 @@ class MpiTransport:
 
     def give_up(self, error: BaseException) -> None:
         """Tell all others, once, that this rank cannot go on; the ring is of no use afterwards."""
-        if not self._main_thread_only or MPI.Is_thread_main():
+        if self.comm != MPI.COMM_NULL and (not self._main_thread_only or MPI.Is_thread_main()):
             self._office.give_up(error)
 
     def close(self) -> None:

@@ -144,8 +144,8 @@ class Vitals:
         if for_data and wait.passed is not None and now - wait.passed > 2 * wait.period:
             raise PeerFailed(
                 f"{self._name(self.rank)} waits in vain for {self._name(peer)} ({self.status}): that rank "
-                f"has gone on to another call ({self._answers[peer]['status']}). Look for a call that "
-                "depends on the rank, or an exception caught there."
+                f"has gone on to another call ({self._answers[peer]['status']}), or compares arguments that "
+                "this one takes for known. Look for calls, arguments or caught exceptions on some ranks only."
             )
 
     # ---------------------------------------------------------------- letters

@@ -76,8 +76,11 @@ def check(path: Path) -> None:
     InputError
         If it cannot.
     """
+    path = path.resolve()  # a link stays one
     if path.is_dir():
         raise InputError(f"--json must be a file. Got {path}, a folder. Choose a name in it.")
+    if path.exists() and not path.is_file():
+        raise InputError(f"--json must be a file. Got {path}, a device or a pipe. Choose another name.")
     try:
         with tempfile.TemporaryFile(dir=path.parent, prefix=".ringcore-"):
             pass
@@ -93,6 +96,7 @@ def write(path: Path, value: Mapping[str, Any]) -> None:
     InputError
         If the system refuses; the old file is still there.
     """
+    path = path.resolve()
     text = json.dumps(value, indent=2, allow_nan=False) + "\n"
     name = None
     try:
