@@ -392,7 +392,7 @@ def test_json_never_takes_the_place_of_a_device_nor_of_a_link(tmp_path: Path) ->
     """Renaming a file over /dev/null, as root, would."""
     pipe, link, target = tmp_path / "pipe", tmp_path / "link", tmp_path / "target"
     os.mkfifo(pipe)
-    with pytest.raises(InputError, match="Got .*pipe, a device or a pipe"):
+    with pytest.raises(InputError, match=r"Got .*pipe, a device or a pipe"):
         record.check(pipe)
     link.symlink_to(target)
     record.check(link)
