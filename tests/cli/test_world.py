@@ -47,6 +47,7 @@ def exits(monkeypatch: pytest.MonkeyPatch) -> list[tuple[str, int]]:
 def test_only_the_first_speaks(
     monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str], rank: int, speaks: bool
 ) -> None:
+    monkeypatch.delitem(sys.modules, "mpi4py.MPI", raising=False)  # another test may have loaded it
     launched(monkeypatch, rank, 2)
     assert main(["--version"]) == 0
     waits: list[float] = []
