@@ -6,7 +6,7 @@ import json
 import math
 import os
 from collections.abc import Sequence
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, cast
 
 if TYPE_CHECKING:
     from ringcore_mpi.transport import MpiTransport
@@ -20,7 +20,7 @@ def share_of_cores(transport: MpiTransport, timeout: float) -> int:
     """
     from mpi4py import MPI
 
-    comm = transport.comm.Split_type(MPI.COMM_TYPE_SHARED)
+    comm = cast(MPI.Intracomm, transport.comm.Split_type(MPI.COMM_TYPE_SHARED))
     node = transport.part(comm, comm.Get_group().Translate_ranks(None, transport.comm.Get_group()), "node")
     notes = node.allgather_bytes(json.dumps(sorted(_affinity())).encode(), timeout)
     node.close()

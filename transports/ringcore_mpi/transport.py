@@ -7,7 +7,7 @@ import operator
 import struct
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
-from typing import Any
+from typing import Any, cast
 
 import numpy as np
 from mpi4py import MPI
@@ -153,9 +153,8 @@ class MpiTransport:
         answers = [struct.unpack("<qq", note) for note in self.allgather_bytes(mine, timeout)]
         ranks = [rank for _, rank in sorted((k, rank) for rank, (c, k) in enumerate(answers) if c == color)]
         colors = sorted({c for c, _ in answers})  # MPI's may not be negative
-        comm = self.comm.Split(
-            colors.index(color), ranks.index(self.rank)
-        )  # all are here: it returns at once
+        # All are here, so that it returns at once.
+        comm = cast(MPI.Intracomm, self.comm.Split(colors.index(color), ranks.index(self.rank)))
         self._splits += 1
         return self.part(comm, ranks, f"split {self._splits}, color {color}")
 
