@@ -25,7 +25,7 @@ endif
 
 # More arguments, e.g. make demo DEMO_ARGS="--region NC_000932:108001-130600", make test PYTEST_ARGS="tests/core -x"
 DEMO_ARGS   ?=
-# Ranks of the demo, where MPI is to be had; one rank per core is the natural choice.
+# Processes of the demo, where MPI is to be had.
 DEMO_RANKS  ?= 2
 PYTEST_ARGS ?=
 # Processes among which the tests are spread, a file at a time. 0: none but make's own, for a debugger.
