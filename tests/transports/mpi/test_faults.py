@@ -180,6 +180,13 @@ def test_a_rank_that_computes_for_longer_than_the_timeout_is_waited_for(mishaps)
         assert slow["seconds"] >= 3.0  # three times the timeout
 
 
+def test_how_long_a_kernel_takes_is_not_told_by_its_size(mishaps):
+    """A little work may be another's backend, or a first compilation: who does it still answers."""
+    slow = [mishaps.the(rank, "slow with little") for rank in range(3)]
+    assert all(one["right"] for one in slow)
+    assert slow[2]["seconds"] >= 3.0  # it waits for rank 1; rank 0 need not
+
+
 def test_a_rank_that_is_suspended_for_less_than_the_timeout_is_waited_for(mishaps):
     for rank in range(3):
         suspended = mishaps.the(rank, "suspended")

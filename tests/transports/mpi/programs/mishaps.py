@@ -34,9 +34,9 @@ class Odd(GenericBackend):
         return super().attend(*args)
 
 
-def attend(ring: rc.Ring, rank: int, what: Any) -> bool:
+def attend(ring: rc.Ring, rank: int, what: Any, rows: int = 128) -> bool:
     """Whether attention gives the right result though something happens on a rank."""
-    x = np.ones((4, 8, 4))  # little: how long a kernel takes is not to be read off its size
+    x = np.ones((4, rows, 64))  # many: messages so long that every rank waits for its neighbour
     backend = Odd(rank=rank, what=what, done=[])
     return np.allclose(rc.attention(x, x, x, ring=ring, backend=backend, side="kv", way="ring"), 1)
 
@@ -58,9 +58,9 @@ class NoRoom(GenericBackend):
         no_room()
 
 
-def timed(event: str, ring: rc.Ring, rank: int, what: Any) -> None:
+def timed(event: str, ring: rc.Ring, rank: int, what: Any, rows: int = 128) -> None:
     begin = time.monotonic()
-    right = attend(ring, rank, what)
+    right = attend(ring, rank, what, rows)
     note(event, right=right, seconds=time.monotonic() - begin)
 
 
@@ -78,6 +78,7 @@ def in_pieces() -> bool:
 comm = MPI.COMM_WORLD
 note("in pieces", right=in_pieces())
 timed("slow", rc.Ring(comm, timeout=1.0), 1, lambda: time.sleep(3.0))
+timed("slow with little", rc.Ring(comm, timeout=1.0), 1, lambda: time.sleep(3.0), rows=2)
 timed("suspended", rc.Ring(comm, timeout=2.0), 2, suspend)
 
 ring = rc.Ring(comm, timeout=60.0)
