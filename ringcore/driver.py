@@ -7,20 +7,17 @@ with it and what to do with a sum that has come home.
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from concurrent.futures import Future
-from contextvars import copy_context
 from dataclasses import dataclass
 from functools import partial
-from threading import Event, Thread
 
 import numpy as np
 from array_api_compat import array_namespace
 
-from ringcore.cores import abandoned
 from ringcore.errors import RingError
 from ringcore.protocols import Array, ArraySpec, Backend, Exchange, Recv, Send, Transport, Wire
 from ringcore.schedule import BLOCK, SUM, Message, Tick
 from ringcore.wire import from_host
+from ringcore.worker import Worker
 
 _POLL_SECONDS = 0.0005
 _ANSWER_SECONDS = 0.02  # when nothing of ours is on its way, others are still to hear that we compute
@@ -61,12 +58,15 @@ def run(
     backend: Backend,
     like: Array,
     timeout: float,
+    worker: Worker,
     mark: bytes = b"",
 ) -> None:
     """Execute the ticks of this rank. Collective: every rank runs its own.
 
     Parameters
     ----------
+    worker : Worker
+        Computes where the transport needs polling.
     mark : bytes
         What every message carries and is held to on receipt; empty: nothing.
 
@@ -81,11 +81,11 @@ def run(
     call = transport.status
     for hop, tick in enumerate(ticks):
         transport.status = f"{call}, hop {hop} of {len(ticks) - 1}"
-        _hop(cargo, hop, tick, transport, timeout)
+        _hop(cargo, hop, tick, transport, timeout, worker)
     transport.status = call
 
 
-def _hop(cargo: _Cargo, hop: int, tick: Tick, transport: Transport, timeout: float) -> None:
+def _hop(cargo: _Cargo, hop: int, tick: Tick, transport: Transport, timeout: float, worker: Worker) -> None:
     outgoing = [cargo.pack(message) for message in tick.sends]
     incoming = [cargo.blank(message) for message in tick.recvs]
     for wire in outgoing:
@@ -98,7 +98,7 @@ def _hop(cargo: _Cargo, hop: int, tick: Tick, transport: Transport, timeout: flo
     if tick.compute is not None:
         work = partial(cargo.journey.compute, tick.compute, cargo.blocks[tick.compute])
         with transport.computing():
-            contribution = _while_polling(work, exchange) if transport.needs_polling else work()
+            contribution = _while_polling(worker, work, exchange) if transport.needs_polling else work()
         del work
     exchange.wait(timeout)
     del outgoing, exchange  # sums are added below: what has been sent need not be held meanwhile
@@ -209,25 +209,15 @@ def _tag(message: Message, hop: int) -> int:
     return 2 * hop + (message.what == SUM)
 
 
-def _while_polling(work: Callable[[], Arrays | None], exchange: Exchange) -> Arrays | None:
+def _while_polling(worker: Worker, work: Callable[[], Arrays | None], exchange: Exchange) -> Arrays | None:
     """Compute; a transport that moves data only when asked is asked meanwhile, by this thread alone."""
-    future: Future[Arrays | None] = Future()
-    context = copy_context()  # NumPy's errstate among others
-    useless = Event()
-    context.run(abandoned.set, useless)
-
-    def compute() -> None:
-        try:
-            future.set_result(context.run(work))
-        except BaseException as error:
-            future.set_exception(error)
-
-    worker = Thread(target=compute, name="ringcore-compute", daemon=True)
-    worker.start()
     try:
-        while worker.is_alive():
-            worker.join(_ANSWER_SECONDS if exchange.test() else _POLL_SECONDS)
+        task = worker.begin(work)
+        del work  # it holds a block
+        seconds = _POLL_SECONDS  # a look at once would only keep Python's lock from the worker
+        while not task.wait(seconds):
+            seconds = _ANSWER_SECONDS if exchange.test() else _POLL_SECONDS
     except BaseException:  # ends the call
-        useless.set()
+        worker.abandon()
         raise
-    return future.result()
+    return task.result()  # type: ignore[no-any-return]

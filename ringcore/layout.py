@@ -129,6 +129,13 @@ class Layout:
         block, cycles, rest = self.deal
         return cycles * block + min(max(rest - rank * block, 0), block)
 
+    def counts(self) -> np.ndarray[Any, np.dtype[np.int64]]:
+        """How many positions each rank holds, int64 of shape (P,): `count` of all at once."""
+        if self.kind == "striped":
+            block, cycles, rest = self.deal
+            return cycles * block + np.clip(rest - block * np.arange(self.ranks), 0, block)
+        return self._of_ranks(np.add, np.diff(self._chunk_starts()))
+
     def ranges(self, rank: int) -> tuple[range, ...]:
         """A rank's positions as non-empty ranges in increasing order; () if it holds none.
 
@@ -252,8 +259,8 @@ class Layout:
         edges[0] += np.sum(stop < start) + np.sum(last - first >= turns)  # around the end; all the way
         marked = np.cumsum(edges[:-1]) > 0
         if self.kind != "striped":
-            marked &= [self.chunk_start(c + 1) > self.chunk_start(c) for c in range(turns)]
-        return marked[: self.ranks] | marked[: self.ranks - 1 : -1] if turns > self.ranks else marked
+            marked &= np.diff(self._chunk_starts()) > 0
+        return self._of_ranks(np.logical_or, marked)
 
     def _chunk_of(self, p: Array, xp: Any) -> Array:
         """Number of the chunk, or of the dealt-out block, that holds a position."""
@@ -384,6 +391,17 @@ class Layout:
         extra = min(max(number, 0), longer) if isinstance(number, int) else xp.clip(number, 0, longer)
         return chunk * short + extra
 
+    def _chunk_starts(self) -> np.ndarray[Any, np.dtype[np.int64]]:
+        """First position of each chunk, and the end of the last; not for striped."""
+        chunks = self.ranks * (2 if self.kind == "zigzag" else 1)
+        starts: np.ndarray[Any, np.dtype[np.int64]] = self.chunk_start(np.arange(chunks + 1), np)
+        return starts
+
+    def _of_ranks(self, join: np.ufunc, of_chunks: np.ndarray) -> np.ndarray:
+        """What each rank has, from what its chunk has, or its two."""
+        P = self.ranks
+        return join(of_chunks[:P], of_chunks[: P - 1 : -1]) if self.kind == "zigzag" else of_chunks
+
     @cached_property
     def _starts(self) -> tuple[int, ...]:
         return tuple(accumulate(self.lengths or (), initial=0))
@@ -415,6 +433,8 @@ def _cast(xp: Any, x: Array, dtype: Any) -> Array:
 
 def _clip(xp: Any, x: Array, top: Any) -> Array:
     """``x`` clipped to [0, top]; ``top`` an int, or an array that broadcasts against x."""
+    if isinstance(x, np.ndarray):
+        return np.minimum(np.maximum(x, 0), top)  # np.clip takes several times as long to begin
     x = xp.where(x > 0, x, xp.zeros_like(x))
     return xp.where(x < top, x, top + xp.zeros_like(x))
 

@@ -6,21 +6,23 @@ and dV follow their blocks; with Q travelling the partials, or dQ, follow. `_cho
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Hashable, Sequence
 
 import numpy as np
 from array_api_compat import array_namespace, device
 
 from ringcore import driver, wire
 from ringcore.driver import Arrays, Journey
-from ringcore.dtypes import accumulation_dtype, accumulation_name
+from ringcore.dtypes import accumulation_dtype, accumulation_name, dtype_name
 from ringcore.layout import Layout
 from ringcore.partial import Partial, identity, merge
 from ringcore.problem import SIDES, Problem
 from ringcore.protocols import Array, ArraySpec, Grads, Stats
-from ringcore.schedule import WAYS, Reach, schedule
+from ringcore.schedule import WAYS, Reach, Tick, schedule
 
 SpecsOf = Callable[[int], list[ArraySpec]]
+Specs = tuple[SpecsOf, SpecsOf | None]
+"""Of a block, and of the sum that follows it, if any."""
 
 
 def forward(problem: Problem) -> Partial:
@@ -33,7 +35,8 @@ def forward(problem: Problem) -> Partial:
         p.q_layout,
         [((*rows, None, p.v.shape[-1]), acc_dtype), ((*rows, None), acc_dtype), ((*rows, None), acc_dtype)],
     )
-    side, way = _choose(p, {"kv": (_kv_specs(p), None), "q": (_specs_like(p.q_layout, [p.q]), partial_specs)})
+    specs = {"kv": (_kv_specs(p), None), "q": (_specs_like(p.q_layout, [p.q]), partial_specs)}
+    side, ticks = _trip(p, "forward", specs)
     result: Partial | None = None
 
     def stay(owner: int, block: Arrays) -> None:
@@ -53,9 +56,9 @@ def forward(problem: Problem) -> Partial:
         result = Partial(*(arrays if result is None else add(tuple(result), arrays)))
 
     if side == "kv":
-        _travel(p, side, way, (p.k, p.v), _kv_specs(p), None, stay, add, home)
+        _travel(p, ticks, (p.k, p.v), specs[side], stay, add, home)
     else:
-        _travel(p, side, way, (p.q,), _specs_like(p.q_layout, [p.q]), partial_specs, follow, add, home)
+        _travel(p, ticks, (p.q,), specs[side], follow, add, home)
     if result is None:
         shape = (*p.q.shape[:-1], p.v.shape[-1])
         return identity(xp, shape, accumulation_dtype(xp, p.q.dtype), device(p.q))
@@ -84,7 +87,8 @@ def backward(
         "kv": _specs_like(p.k_layout, [inputs[n] for n in of_keys], acc_dtype) if of_keys else None,
         "q": _specs_like(p.q_layout, [p.q], acc_dtype) if of_queries else None,
     }
-    side, way = _choose(p, {name: (blocks[name], sums[name]) for name in SIDES})
+    specs = {name: (blocks[name], sums[name]) for name in SIDES}
+    side, ticks = _trip(p, tuple(wrt), specs)
     follow, stay = (of_keys, of_queries) if side == "kv" else (of_queries, of_keys)
     at_home: Grads = {}
 
@@ -110,7 +114,7 @@ def backward(
         return tuple(grads[name] for name in follow) if follow else None
 
     own = (p.k, p.v) if side == "kv" else q_side
-    _travel(p, side, way, own, blocks[side], sums[side], compute, add, home)
+    _travel(p, ticks, own, specs[side], compute, add, home)
     for name in wrt:
         if name not in at_home:
             x = inputs[name]
@@ -128,18 +132,32 @@ def _sum(total: Array, x: Array) -> Array:
 
 def _travel(
     p: Problem,
-    side: str,
-    way: str,
+    ticks: Sequence[Tick],
     own: Arrays,
-    block_specs: SpecsOf,
-    sum_specs: SpecsOf | None,
+    specs: Specs,
     compute: Callable[[int, Arrays], Arrays | None],
     add: Callable[[Arrays, Arrays], Arrays],
     home: Callable[[Arrays], None],
 ) -> None:
-    ticks = schedule(_needs(p, side), p.ring.rank, way, with_sums=sum_specs is not None)
-    journey = Journey(own, block_specs, sum_specs or block_specs, compute, add, home)
-    driver.run(journey, ticks, p.ring.transport, p.backend, p.q, p.ring.timeout, p.ring.agreements.mark)
+    blocks, sums = specs
+    journey = Journey(own, blocks, sums or blocks, compute, add, home)
+    ring = p.ring
+    driver.run(
+        journey, ticks, ring.transport, p.backend, p.q, ring.timeout, ring.worker, ring.agreements.mark
+    )
+
+
+def _trip(p: Problem, what: Hashable, specs: dict[str, Specs]) -> tuple[str, tuple[Tick, ...]]:
+    """The side that travels, and this rank's ticks. ``what`` and the problem tell the specs."""
+
+    def make() -> tuple[str, tuple[Tick, ...]]:
+        side, way = _choose(p, specs)
+        return side, schedule(_needs(p, side), p.ring.rank, way, with_sums=specs[side][1] is not None)
+
+    shapes = [
+        tuple(x.shape) for x in (p.q, p.k, p.v)
+    ]  # who needs what follows from the plan's layouts and mask
+    return p.plan.recall((what, *shapes, dtype_name(p.q.dtype), p.side, p.way), make)
 
 
 def _needs(p: Problem, side: str) -> np.ndarray:
@@ -147,19 +165,23 @@ def _needs(p: Problem, side: str) -> np.ndarray:
     return p.needs if side == "kv" else p.needs.T
 
 
-def _choose(p: Problem, specs: dict[str, tuple[SpecsOf, SpecsOf | None]]) -> tuple[str, str]:
+def _choose(p: Problem, specs: dict[str, Specs]) -> tuple[str, str]:
     """The side and the way that move the fewest bytes, among those the caller allows; K and V, ring first."""
     sides = SIDES if p.side == "auto" else (p.side,)
     ways = WAYS if p.way == "auto" else (p.way,)
     if p.ring.size == 1 or len(sides) * len(ways) == 1:
         return sides[0], ways[0]
 
-    def sizes(of: SpecsOf) -> np.ndarray:
-        return np.asarray([wire.nbytes(of(rank)) for rank in range(p.ring.size)])
-
     cost: dict[tuple[str, str], int] = {}
     for side in sides:
         blocks, sums = specs[side]
+        lengths = (p.k_layout if side == "kv" else p.q_layout).counts().tolist()
+        owners = {length: rank for rank, length in enumerate(lengths)}  # one for each length
+
+        def sizes(of: SpecsOf, lengths: list[int] = lengths, owners: dict[int, int] = owners) -> np.ndarray:
+            nbytes = {length: wire.nbytes(of(owner)) for length, owner in owners.items()}
+            return np.asarray([nbytes[length] for length in lengths])
+
         reach = Reach.of(_needs(p, side))
         for way in ways:
             cost[side, way] = reach.traffic(sizes(blocks), None if sums is None else sizes(sums), way)

@@ -26,10 +26,11 @@ from ringcore.layout import Layout
 from ringcore.mask import Mask
 from ringcore.meter import Meter
 from ringcore.patterns import full
+from ringcore.plan import Plan
 from ringcore.protocols import Array, Backend
 from ringcore.ring import Ring
 from ringcore.schedule import WAYS
-from ringcore.step import Step, default_scale, local_step, lower, needed
+from ringcore.step import Step, default_scale, local_step, lower
 
 SIDES = ("kv", "q")
 
@@ -85,21 +86,24 @@ class Problem:
         return x[0, ...] if self.two_d else x
 
     @cached_property
-    def _lowered(self) -> dict[int, tuple[np.ndarray, Intervals]]:
-        return {}
-
-    def lowered(self, q_rank: int) -> tuple[np.ndarray, Intervals]:
-        """Global positions of a rank's queries, and what they see, from the descriptions alone."""
-        if q_rank not in self._lowered:
-            self._lowered.clear()  # one at a time: they are as long as a shard
-            positions = self.q_layout.positions(q_rank)
-            self._lowered[q_rank] = positions, lower(self.mask, positions, self.k_layout.length)
-        return self._lowered[q_rank]
+    def plan(self) -> Plan:
+        """What this rank's queries see, from the descriptions alone."""
+        return self.ring.plans.of(self.q_layout, self.k_layout, self.mask, self.ring.rank)
 
     def step(self, q_rank: int, k_rank: int) -> Step:
         """The step of one rank's queries against another's keys."""
-        positions, seen = self.lowered(q_rank)
-        return local_step(seen, positions, self.k_layout, k_rank, self.scale, self.mask.arrays, self.meter)
+        if q_rank == self.ring.rank:
+            step = self.plan.recall(
+                k_rank, lambda: self._bare_step(self.plan.positions, self.plan.seen, k_rank)
+            )
+        else:
+            positions = self.q_layout.positions(q_rank)
+            step = self._bare_step(positions, lower(self.mask, positions, self.k_layout.length), k_rank)
+        return replace(step, scale=self.scale, dense=self.mask.arrays, meter=self.meter)
+
+    def _bare_step(self, positions: np.ndarray, seen: Intervals, k_rank: int) -> Step:
+        """What layouts and mask say of a step."""
+        return local_step(seen, positions, self.k_layout, k_rank, 1.0, (), Meter())
 
 
 def ring_of(options: Options) -> Ring:
@@ -161,8 +165,7 @@ def _needs_row(problem: Problem) -> np.ndarray:
                 f"Expected (..., {L_q}, {S_k}), got {tuple(array.shape)}. Shard its rows: "
                 "layout.shard(visible, ring.rank)."
             )
-    _, seen = problem.lowered(problem.ring.rank)
-    return needed(seen, problem.k_layout)
+    return problem.plan.needs
 
 
 def _to_hex(row: np.ndarray) -> str:

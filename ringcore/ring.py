@@ -13,7 +13,9 @@ from ringcore.agree import Agreements, agree, is_agreed
 from ringcore.cores import cores
 from ringcore.errors import RingError
 from ringcore.layout import Layout
+from ringcore.plan import Plans
 from ringcore.protocols import Array, Traffic, Transport
+from ringcore.worker import Worker
 
 T = TypeVar("T")
 
@@ -78,6 +80,8 @@ class Ring:
         self.timeout = float(timeout)
         self.check = check
         self.agreements = Agreements()
+        self.plans = Plans()
+        self.worker = Worker()
 
     @property
     def rank(self) -> int:
@@ -127,11 +131,12 @@ class Ring:
             transport.lock.release()  # type: ignore[attr-defined]
 
     def close(self) -> None:
-        """Give back what the ring holds, for one that was split off: its communicator. Collective.
+        """Give back what the ring holds: its thread, and, if it was split off, its communicator. Collective.
 
-        A ring of the caller's communicator holds nothing of its own; what is kept on the communicator goes
-        with it. ``with ring.split(color) as part:`` closes the part.
+        What is kept on the caller's communicator goes with that. ``with ring.split(color) as part:`` closes
+        the part.
         """
+        self.worker.close()
         self.transport.close()
 
     def __enter__(self) -> Ring:

@@ -19,6 +19,7 @@ from ringcore.driver import Journey
 from ringcore.errors import PeerFailed, RingError
 from ringcore.protocols import ArraySpec, Exchange, Recv, Send, Transport, Wire
 from ringcore.schedule import BLOCK, WAYS, Message, Tick, schedule
+from ringcore.worker import Worker
 from tests.bare import BareTransport
 
 SPEC = [ArraySpec((2,), np.float64)]
@@ -104,8 +105,19 @@ def journey(script: Script, home: list[Any] | None = None, **changes: Any) -> Jo
     return Journey(**{**parts, **changes})
 
 
-def run(script: Script, ticks: Any, *, timeout: float = 5.0, backend: Any = None, **changes: Any) -> None:
-    driver.run(journey(script, **changes), ticks, script, backend or GenericBackend(), np.zeros(0), timeout)  # type: ignore[arg-type]
+def run(
+    script: Script,
+    ticks: Any,
+    *,
+    timeout: float = 5.0,
+    backend: Any = None,
+    mark: bytes = b"",
+    worker: Worker | None = None,
+    **changes: Any,
+) -> None:
+    worker = worker or Worker()  # ends with its last reference
+    kernels = backend or GenericBackend()
+    driver.run(journey(script, **changes), ticks, script, kernels, np.zeros(0), timeout, worker, mark)
 
 
 def ticks_of(needs: Any, rank: int, way: str = "ring", with_sums: bool = False) -> tuple[Tick, ...]:
@@ -322,14 +334,14 @@ def test_every_message_begins_with_the_mark_and_another_one_is_refused() -> None
 
     ticks = ticks_of(FULL, 0, with_sums=False)
     good = fill(b"the mark")
-    driver.run(journey(good), ticks, good, GenericBackend(), np.zeros(0), 5.0, b"the mark")
+    run(good, ticks, mark=b"the mark")
     assert all(sent[:1].tobytes() == b"the mark" for sent in good.sent)
     assert len(other) == len(good.buffers[0])
     bad = fill(b"another.")
     with pytest.raises(
         RingError, match=r"must pass the same arguments. Those of a message from rank 2 differ"
     ):
-        driver.run(journey(bad), ticks, bad, GenericBackend(), np.zeros(0), 5.0, b"the mark")
+        run(bad, ticks, mark=b"the mark")
 
 
 def test_other_errors_of_the_transport_pass_through() -> None:
