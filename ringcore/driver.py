@@ -14,9 +14,19 @@ import numpy as np
 from array_api_compat import array_namespace
 
 from ringcore.errors import RingError
-from ringcore.protocols import Array, ArraySpec, Backend, Exchange, Recv, Send, Transport, Wire
-from ringcore.schedule import BLOCK, SUM, Message, Tick
-from ringcore.wire import from_host
+from ringcore.protocols import (
+    Array,
+    ArraySpec,
+    Backend,
+    Exchange,
+    Recv,
+    Send,
+    SharesMemory,
+    Transport,
+    Wire,
+)
+from ringcore.schedule import BLOCK, SUM, Message, Tick, in_place
+from ringcore.wire import from_host, over
 from ringcore.worker import Worker
 
 _POLL_SECONDS = 0.0005
@@ -60,6 +70,7 @@ def run(
     timeout: float,
     worker: Worker,
     mark: bytes = b"",
+    share: SharesMemory | None = None,
 ) -> None:
     """Execute the ticks of this rank. Collective: every rank runs its own.
 
@@ -69,6 +80,8 @@ def run(
         Computes where the transport needs polling.
     mark : bytes
         What every message carries and is held to on receipt; empty: nothing.
+    share : SharesMemory, optional
+        The transport, if blocks of this node are to be read where they lie; the same on all ranks.
 
     Raises
     ------
@@ -78,6 +91,9 @@ def run(
         If a message carries another mark.
     """
     cargo = _Cargo(journey, ticks, backend, transport, like, mark)
+    if share is not None and cargo.publish(share, timeout):
+        ticks = in_place(ticks, transport.rank, share.nodes)
+        cargo.last_sent = _last_sent(ticks, transport.rank)
     call = transport.status
     for hop, tick in enumerate(ticks):
         transport.status = f"{call}, hop {hop} of {len(ticks) - 1}"
@@ -96,7 +112,7 @@ def _hop(cargo: _Cargo, hop: int, tick: Tick, transport: Transport, timeout: flo
     )
     contribution = None
     if tick.compute is not None:
-        work = partial(cargo.journey.compute, tick.compute, cargo.blocks[tick.compute])
+        work = partial(cargo.journey.compute, tick.compute, cargo.block(tick.compute))
         with transport.computing():
             contribution = _while_polling(worker, work, exchange) if transport.needs_polling else work()
         del work
@@ -126,23 +142,51 @@ class _Cargo:
         self.mark = _Mark(mark, like)
         self.sums: dict[int, Arrays] = {}
         self.wires: dict[int, Wire] = {}  # blocks as they go on; unpacked arrays are views of them
-        self.last_sent = max((hop for hop, tick in enumerate(ticks) if self._sends_own(tick)), default=-1)
+        self.last_sent = _last_sent(ticks, self.rank)
         own = journey.own
         if self.last_sent >= 0:
             self.wires[self.rank] = backend.pack(self.mark.arrays + own, self.where)
-            own = self._unpacked(
-                self.wires[self.rank], self.rank
-            )  # the same bits as what the others compute with
+            own = self._unpacked(self.wires[self.rank], self.rank)  # the same bits as others compute with
         self.blocks: dict[int, Arrays] = {self.rank: own}
+        self.shown: dict[int, Array] = {}  # buffers of this node's blocks, read where they lie
+
+    def publish(self, share: SharesMemory, timeout: float) -> bool:
+        """Show this rank's block, if anybody needs it, and see those of the others; whether that can be."""
+        own = self.wires.get(self.rank)
+        shown = share.publish(np.empty(0, np.uint8) if own is None else own.buffer, timeout)
+        if shown is None:
+            return False
+        self.shown = shown
+        if own is not None:  # the copy stands for it
+            self.blocks.clear()
+            self.wires.clear()
+        else:
+            del shown[self.rank]
+        return True
+
+    def block(self, owner: int) -> Arrays:
+        """A block's arrays."""
+        if owner not in self.blocks:
+            self.blocks[owner] = self._unpacked(self._wire(owner), owner)
+        return self.blocks[owner]
+
+    def _wire(self, owner: int) -> Wire:
+        """A block as it goes on: as it came, or where it lies."""
+        if owner not in self.wires:
+            self.wires[owner] = over(self.shown.pop(owner), self._specs(self.journey.block_specs, owner))
+        return self.wires[owner]
+
+    def _specs(self, specs_of: Callable[[int], Sequence[ArraySpec]], owner: int) -> tuple[ArraySpec, ...]:
+        return *self.mark.specs, *specs_of(owner)
 
     def pack(self, message: Message) -> Wire:
         if message.what == SUM:
             return self.backend.pack(self.mark.arrays + self.sums.pop(message.block), self.where)
-        return self.wires[message.block]
+        return self._wire(message.block)
 
     def blank(self, message: Message) -> Wire:
         specs_of = self.journey.sum_specs if message.what == SUM else self.journey.block_specs
-        return self.backend.blank([*self.mark.specs, *specs_of(message.block)], self.where)
+        return self.backend.blank(self._specs(specs_of, message.block), self.where)
 
     def take(self, message: Message, wire: Wire) -> None:
         if message.what == BLOCK:
@@ -177,9 +221,6 @@ class _Cargo:
         for block in [b for b in self.wires if b != self.rank or hop >= self.last_sent]:
             del self.wires[block]
 
-    def _sends_own(self, tick: Tick) -> bool:
-        return any(message.what == BLOCK and message.block == self.rank for message in tick.sends)
-
 
 class _Mark:
     """What messages begin with, where ranks rely on an earlier comparison of their arguments."""
@@ -203,6 +244,16 @@ class _Mark:
                 'Make the ring with check="always" to be told the difference.'
             )
         return arrays[1:]
+
+
+def _last_sent(ticks: Sequence[Tick], rank: int) -> int:
+    """The last hop at which a rank sends its own block; -1 if it never does."""
+    sends = (
+        hop
+        for hop, tick in enumerate(ticks)
+        if any(message.what == BLOCK and message.block == rank for message in tick.sends)
+    )
+    return max(sends, default=-1)
 
 
 def _tag(message: Message, hop: int) -> int:

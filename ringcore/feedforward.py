@@ -14,15 +14,20 @@ from array_api_compat import device as device_of
 from ringcore.activation import ACTIVATIONS, Activation
 from ringcore.agree import agree
 from ringcore.dtypes import accumulation_dtype, dtype_name, is_supported
+from ringcore.hidden import PlainHidden
 from ringcore.layer import FeedForward, check_layer
 from ringcore.product import matmul
-from ringcore.protocols import Array
+from ringcore.protocols import Array, FastFeedForward, Hidden
+from ringcore.registry import backend_of
 from ringcore.shards import sequence_axis
 
 if TYPE_CHECKING:
     from ringcore.ring import Ring
 
 __all__ = ["Activation", "FeedForward", "feedforward", "feedforward_vjp"]
+
+_CHUNK = 2048
+"""Tokens worked on at a time, where neither the caller nor the backend says."""
 
 Choice = str | Activation | tuple[Callable[[Array], Array], Callable[[Array], Array]]
 Pullback = Callable[[Array], "tuple[FeedForward, Array]"]
@@ -34,7 +39,7 @@ def feedforward(
     /,
     *,
     activation: Choice = "gelu",
-    chunk: int = 2048,
+    chunk: int | None = None,
     seq_axis: int = -2,
 ) -> Array:
     """Apply a feedforward layer to every token.
@@ -48,9 +53,11 @@ def feedforward(
     activation : str or Activation
         'gelu' (exact, by the normal distribution function), 'gelu_tanh', 'silu', 'relu', or one's
         own: an `Activation`, or a pair of callables (value, derivative).
-    chunk : int
+    chunk : int, optional
         Tokens worked on at a time; the result does not depend on it, up to rounding. Memory for
-        about a dozen arrays of shape (chunk, F) is needed, whatever L is.
+        about a dozen arrays of shape (chunk, F) is needed, whatever L is; for three where the backend
+        fuses the activation (NumPy with numba). By default, what suits the backend: for NumPy arrays
+        512 to 2048 tokens, so that the hidden numbers stay in the cache, else 2048.
     seq_axis : int
         Sequence axis; not the last one, which holds the features. All other axes hold tokens.
 
@@ -86,7 +93,7 @@ def feedforward_vjp(
     /,
     *,
     activation: Choice = "gelu",
-    chunk: int = 2048,
+    chunk: int | None = None,
     seq_axis: int = -2,
     ring: Ring | None = None,
 ) -> tuple[Array, Pullback]:
@@ -165,7 +172,7 @@ class _Call:
     given: FeedForward  # as the caller has it
     layer: FeedForward  # in the accumulation dtype
     x: Array
-    act: Activation
+    hidden: Hidden
     chunk: int
     activation: str  # for the comparison of ranks
 
@@ -201,11 +208,12 @@ class _Call:
             )
 
 
-def _hidden(call: _Call, rows: Array) -> tuple[Array, Array | None]:
-    """Arguments of the activation, and the gate's factors: the only arrays of hidden width."""
-    layer = call.layer
-    z = _affine(rows, layer.w_in, layer.b_in)
-    return z, None if layer.w_gate is None else _affine(rows, layer.w_gate, layer.b_gate)
+def _first_products(
+    layer: FeedForward, rows: Array
+) -> tuple[Array, Array | None, Array | None, Array | None]:
+    """What `Hidden` takes: its arrays are all of hidden width that there is."""
+    gate = None if layer.w_gate is None else matmul(rows, layer.w_gate)
+    return matmul(rows, layer.w_in), layer.b_in, gate, layer.b_gate
 
 
 def _forward(call: _Call) -> Array:
@@ -213,9 +221,10 @@ def _forward(call: _Call) -> Array:
 
     def blocks() -> Iterator[Array]:
         for part in call.chunks():
-            z, gate = _hidden(call, call.wide(rows[part, :]))
-            h = call.act.value(z)
-            yield _affine(h if gate is None else h * gate, layer.w_out, layer.b_out)
+            h = call.hidden.forward(*_first_products(layer, call.wide(rows[part, :])))
+            y = matmul(h, layer.w_out)
+            del h  # before the next one is made
+            yield y if layer.b_out is None else y + layer.b_out
 
     return call.xp.reshape(_collect(call, blocks(), call.y_shape[-1]), call.y_shape)
 
@@ -235,16 +244,11 @@ def _backward(call: _Call, dy: Array) -> tuple[dict[str, Array], Array]:
     def blocks() -> Iterator[Array]:
         for part in call.chunks():
             x, dout = call.wide(rows[part, :]), call.wide(dy_rows[part, :])
-            z, gate = _hidden(call, x)
-            act = call.act.value(z)
-            add("w_out", matmul(_transposed(act if gate is None else act * gate), dout))
-            dh, dgate = matmul(dout, _transposed(layer.w_out)), None
-            if gate is not None:
-                dgate = dh * act
-                dh = dh * gate
-            del act, gate  # of hidden width, and done with
-            dz = dh * call.act.derivative(z)
-            del z, dh
+            h, dz, dgate = call.hidden.backward(
+                *_first_products(layer, x), matmul(dout, _transposed(layer.w_out))
+            )
+            add("w_out", matmul(_transposed(h), dout))
+            del h  # of hidden width, and done with
             add("w_in", matmul(_transposed(x), dz))
             dx = matmul(dz, _transposed(layer.w_in))
             if dgate is not None:
@@ -253,16 +257,11 @@ def _backward(call: _Call, dy: Array) -> tuple[dict[str, Array], Array]:
             for name, cotangent in (("b_in", dz), ("b_out", dout), ("b_gate", dgate)):
                 if getattr(layer, name) is not None:
                     add(name, xp.sum(cotangent, axis=0))
-            del dz, dgate
+            del dz, dgate, cotangent  # all the same before the next ones are made
             yield dx
 
     dx = xp.reshape(_collect(call, blocks(), call.x.shape[-1]), call.x.shape)
     return {name: sums[name] for name in FeedForward._fields if name in sums}, dx
-
-
-def _affine(rows: Array, weight: Array, bias: Array | None) -> Array:
-    product = matmul(rows, weight)
-    return product if bias is None else product + bias
 
 
 def _transposed(x: Array) -> Array:
@@ -283,7 +282,7 @@ def _collect(call: _Call, blocks: Iterator[Array], width: int) -> Array:
 # -------------------------------------------------------------------------------- arguments
 
 
-def _prepare(layer: FeedForward, x: Array, activation: Choice, chunk: int, seq_axis: int) -> _Call:
+def _prepare(layer: FeedForward, x: Array, activation: Choice, chunk: int | None, seq_axis: int) -> _Call:
     """Check all arguments."""
     if not isinstance(layer, FeedForward):
         raise TypeError(
@@ -303,15 +302,25 @@ def _prepare(layer: FeedForward, x: Array, activation: Choice, chunk: int, seq_a
     xp = array_namespace(x)
     wide = accumulation_dtype(xp, x.dtype)
     act, name = _activation(activation)
+    hidden, best_chunk = _means(act, name, x, layer, xp.finfo(wide).bits // 8)
     return _Call(
         xp=xp,
         given=layer,
         layer=FeedForward(*(None if p is None else xp.astype(p, wide, copy=False) for p in layer)),
         x=x,
-        act=act,
-        chunk=_whole_chunk(chunk),
+        hidden=hidden,
+        chunk=best_chunk if chunk is None else _whole_chunk(chunk),
         activation=name,
     )
+
+
+def _means(act: Activation, name: str, x: Array, layer: FeedForward, itemsize: int) -> tuple[Hidden, int]:
+    """The steps between the products, and the default chunk: the backend's, where it offers them."""
+    backend = backend_of(x)
+    if not isinstance(backend, FastFeedForward):
+        return PlainHidden(act), _CHUNK
+    fused = backend.hidden(name) if name in ACTIVATIONS else None
+    return fused or PlainHidden(act), backend.feedforward_chunk(layer.w_in.shape[1], itemsize)
 
 
 def _activation(choice: Choice) -> tuple[Activation, str]:

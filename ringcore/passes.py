@@ -7,6 +7,7 @@ and dV follow their blocks; with Q travelling the partials, or dQ, follow. `_cho
 from __future__ import annotations
 
 from collections.abc import Callable, Hashable, Sequence
+from typing import NamedTuple, cast
 
 import numpy as np
 from array_api_compat import array_namespace, device
@@ -17,12 +18,20 @@ from ringcore.dtypes import accumulation_dtype, accumulation_name, dtype_name
 from ringcore.layout import Layout
 from ringcore.partial import Partial, identity, merge
 from ringcore.problem import SIDES, Problem
-from ringcore.protocols import Array, ArraySpec, Grads, Stats
+from ringcore.protocols import Array, ArraySpec, Grads, SharesMemory, Stats
 from ringcore.schedule import WAYS, Reach, Tick, schedule
 
 SpecsOf = Callable[[int], list[ArraySpec]]
 Specs = tuple[SpecsOf, SpecsOf | None]
 """Of a block, and of the sum that follows it, if any."""
+
+
+class Trip(NamedTuple):
+    """The side that travels, this rank's ticks, and whether blocks are read in place on a node."""
+
+    side: str
+    ticks: tuple[Tick, ...]
+    share: bool
 
 
 def forward(problem: Problem) -> Partial:
@@ -36,7 +45,7 @@ def forward(problem: Problem) -> Partial:
         [((*rows, None, p.v.shape[-1]), acc_dtype), ((*rows, None), acc_dtype), ((*rows, None), acc_dtype)],
     )
     specs = {"kv": (_kv_specs(p), None), "q": (_specs_like(p.q_layout, [p.q]), partial_specs)}
-    side, ticks = _trip(p, "forward", specs)
+    trip = _trip(p, "forward", specs)
     result: Partial | None = None
 
     def stay(owner: int, block: Arrays) -> None:
@@ -55,10 +64,10 @@ def forward(problem: Problem) -> Partial:
         nonlocal result
         result = Partial(*(arrays if result is None else add(tuple(result), arrays)))
 
-    if side == "kv":
-        _travel(p, ticks, (p.k, p.v), specs[side], stay, add, home)
+    if trip.side == "kv":
+        _travel(p, trip, (p.k, p.v), specs["kv"], stay, add, home)
     else:
-        _travel(p, ticks, (p.q,), specs[side], follow, add, home)
+        _travel(p, trip, (p.q,), specs["q"], follow, add, home)
     if result is None:
         shape = (*p.q.shape[:-1], p.v.shape[-1])
         return identity(xp, shape, accumulation_dtype(xp, p.q.dtype), device(p.q))
@@ -88,7 +97,8 @@ def backward(
         "q": _specs_like(p.q_layout, [p.q], acc_dtype) if of_queries else None,
     }
     specs = {name: (blocks[name], sums[name]) for name in SIDES}
-    side, ticks = _trip(p, tuple(wrt), specs)
+    trip = _trip(p, tuple(wrt), specs)
+    side = trip.side
     follow, stay = (of_keys, of_queries) if side == "kv" else (of_queries, of_keys)
     at_home: Grads = {}
 
@@ -114,7 +124,7 @@ def backward(
         return tuple(grads[name] for name in follow) if follow else None
 
     own = (p.k, p.v) if side == "kv" else q_side
-    _travel(p, ticks, own, specs[side], compute, add, home)
+    _travel(p, trip, own, specs[side], compute, add, home)
     for name in wrt:
         if name not in at_home:
             x = inputs[name]
@@ -132,7 +142,7 @@ def _sum(total: Array, x: Array) -> Array:
 
 def _travel(
     p: Problem,
-    ticks: Sequence[Tick],
+    trip: Trip,
     own: Arrays,
     specs: Specs,
     compute: Callable[[int, Arrays], Arrays | None],
@@ -141,28 +151,41 @@ def _travel(
 ) -> None:
     blocks, sums = specs
     journey = Journey(own, blocks, sums or blocks, compute, add, home)
-    ring = p.ring
-    driver.run(
-        journey, ticks, ring.transport, p.backend, p.q, ring.timeout, ring.worker, ring.agreements.mark
-    )
+    ring, mark = p.ring, p.ring.agreements.mark
+    shares = trip.share and not mark and isinstance(p.q, np.ndarray)
+    share = cast(SharesMemory, ring.transport) if shares else None
+    driver.run(journey, trip.ticks, ring.transport, p.backend, p.q, ring.timeout, ring.worker, mark, share)
 
 
-def _trip(p: Problem, what: Hashable, specs: dict[str, Specs]) -> tuple[str, tuple[Tick, ...]]:
-    """The side that travels, and this rank's ticks. ``what`` and the problem tell the specs."""
+def _trip(p: Problem, what: Hashable, specs: dict[str, Specs]) -> Trip:
+    """The trip of a pass, or an equal one before; ``what`` and the problem tell the specs."""
 
-    def make() -> tuple[str, tuple[Tick, ...]]:
+    def make() -> Trip:
         side, way = _choose(p, specs)
-        return side, schedule(_needs(p, side), p.ring.rank, way, with_sums=specs[side][1] is not None)
+        blocks, sums = specs[side]
+        ticks = schedule(_needs(p, side), p.ring.rank, way, with_sums=sums is not None)
+        return Trip(side, ticks, _worth_sharing(p, side, blocks))
 
-    shapes = [
-        tuple(x.shape) for x in (p.q, p.k, p.v)
-    ]  # who needs what follows from the plan's layouts and mask
-    return p.plan.recall((what, *shapes, dtype_name(p.q.dtype), p.side, p.way), make)
+    # Who needs what follows from the plan's layouts and mask.
+    shapes = tuple(tuple(x.shape) for x in (p.q, p.k, p.v))
+    shares_from = getattr(p.ring.transport, "shares_from", None)
+    return p.plan.recall((what, shapes, dtype_name(p.q.dtype), p.side, p.way, shares_from), make)
 
 
 def _needs(p: Problem, side: str) -> np.ndarray:
     """Who computes with whose travelling block."""
     return p.needs if side == "kv" else p.needs.T
+
+
+def _worth_sharing(p: Problem, side: str, blocks: SpecsOf) -> bool:
+    """Whether the transport lets ranks read blocks where they lie, and enough bytes would be saved."""
+    transport = p.ring.transport
+    if not isinstance(transport, SharesMemory) or transport.shares_from is None:
+        return False
+    nodes = np.asarray(transport.nodes)
+    readers = _needs(p, side) & (nodes[:, None] == nodes) & ~np.eye(p.ring.size, dtype=bool)
+    saved = sum(int(n) * wire.nbytes(blocks(owner)) for owner, n in enumerate(readers.sum(axis=0)) if n)
+    return 0 < saved >= transport.shares_from
 
 
 def _choose(p: Problem, specs: dict[str, Specs]) -> tuple[str, str]:

@@ -201,3 +201,51 @@ class Transport(Protocol):
     def close(self) -> None:
         """Give back what this transport holds; what is the caller's stays. Collective."""
         ...
+
+
+@runtime_checkable
+class SharesMemory(Protocol):
+    """What a transport may offer besides: ranks of a node read each other's blocks where they lie."""
+
+    nodes: tuple[int, ...]
+    """Each rank's node: those of the same number read each other's memory."""
+    shares_from: int | None
+    """Bytes that would else be sent within nodes, from which on it pays; None: never."""
+
+    def publish(self, buffer: Array, timeout: float) -> dict[int, Array] | None:
+        """Show a copy of a flat uint8 buffer, which may be empty, to the ranks of this node. Collective.
+
+        Returns what they show, read-only, by rank, this rank's included; it stays as long as it is referred
+        to. None, on all ranks of all nodes alike, if that cannot be done here.
+        """
+        ...
+
+
+class Hidden(Protocol):
+    """What lies between a feedforward layer's products; z, gate and dh of shape (L, F), biases (F,).
+
+    z, gate and dh, of the accumulation dtype, may be consumed: results may be written over them.
+    """
+
+    def forward(self, z: Array, b_in: Array | None, gate: Array | None, b_gate: Array | None) -> Array:
+        """``h = act(z + b_in) (gate + b_gate)``; without the factor where gate is None."""
+        ...
+
+    def backward(
+        self, z: Array, b_in: Array | None, gate: Array | None, b_gate: Array | None, dh: Array
+    ) -> tuple[Array, Array, Array | None]:
+        """The same h, and the cotangents of z and gate for that of h, ``dh``; None where gate is None."""
+        ...
+
+
+@runtime_checkable
+class FastFeedForward(Protocol):
+    """What a backend may offer besides: feedforward in chunks that fit its caches, activations fused."""
+
+    def feedforward_chunk(self, features: int, itemsize: int) -> int:
+        """Tokens to work on at a time, for hidden arrays of so many features."""
+        ...
+
+    def hidden(self, activation: str) -> Hidden | None:
+        """The steps between the products for a name of `ringcore.activation`; None: not offered."""
+        ...

@@ -11,6 +11,7 @@ Reference: H. Liu, M. Zaharia, P. Abbeel, *Ring Attention with Blockwise Transfo
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import NamedTuple
 
@@ -111,6 +112,37 @@ def schedule(needs: np.ndarray, rank: int, way: str, *, with_sums: bool) -> tupl
     while ticks and ticks[-1] == Tick(None):
         ticks.pop()
     return tuple(ticks)
+
+
+def in_place(ticks: Sequence[Tick], rank: int, nodes: Sequence[int]) -> tuple[Tick, ...]:
+    """The ticks where ranks of a node read each other's blocks in place: those need not be sent to them.
+
+    Parameters
+    ----------
+    ticks : sequence of Tick
+        This rank's, see `schedule`.
+    rank : int
+        Whose ticks.
+    nodes : sequence of int
+        Each rank's node.
+
+    Returns
+    -------
+    tuple of Tick
+        As many. A rank may send on a block that it has not received, but can read.
+    """
+
+    def sent(message: Message, to: int) -> bool:
+        return message.what == SUM or nodes[to] != nodes[message.block]
+
+    return tuple(
+        Tick(
+            tick.compute,
+            tuple(m for m in tick.sends if sent(m, m.peer)),
+            tuple(m for m in tick.recvs if sent(m, rank)),
+        )
+        for tick in ticks
+    )
 
 
 _Messages = tuple[list[Message], list[Message]]

@@ -28,6 +28,11 @@ def blank(specs: Sequence[ArraySpec]) -> Wire:
     return Wire(_aligned(sum(_padded(s) for s in specs)), specs)
 
 
+def over(buffer: np.ndarray, specs: Sequence[ArraySpec]) -> Wire:
+    """A wire whose bytes are there already."""
+    return Wire(buffer, tuple(ArraySpec(tuple(s.shape), host_dtype(s.dtype)) for s in specs))
+
+
 def unpack(wire: Wire) -> tuple[np.ndarray, ...]:
     """The arrays in a buffer, as views of it."""
     views, start = [], 0

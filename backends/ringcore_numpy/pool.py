@@ -75,8 +75,8 @@ class Cores:
                 if self._controller is None:
                     self._controller = ThreadpoolController()
                 blas = self._controller.select(user_api="blas")
-                counts = [library["num_threads"] for library in blas.info()]
-                self._threads = max(counts, default=available_cores())
+                counts = [x["num_threads"] for x in blas.info() if x.get("threading_layer") != "disabled"]
+                self._threads = min(counts, default=available_cores())  # the caller may have limited some
                 with _any_thread_may_limit():
                     self._limit = blas.limit(limits=1)
             self._users += 1
@@ -93,6 +93,11 @@ class Cores:
         if self._limit is not None:
             with _any_thread_may_limit():
                 self._limit.restore_original_limits()
+
+    def look_again(self) -> None:
+        """Find the BLAS libraries anew when the next user comes in: one has been loaded."""
+        with self._lock:
+            self._controller = None
 
     def _pool(self, threads: int) -> ThreadPoolExecutor:
         with self._lock:

@@ -7,6 +7,7 @@ from typing import Annotated
 
 import typer
 
+from ringcore.cli.bench.command import bench
 from ringcore.cli.doctor.command import doctor
 from ringcore.cli.errors import InputError
 from ringcore.cli.genome.command import genome
@@ -24,6 +25,7 @@ app = typer.Typer(
 app.command()(genome)
 app.command()(doctor)
 app.command()(verify)
+app.command()(bench)
 
 
 def _print_version(wanted: bool) -> None:

@@ -1,10 +1,12 @@
-"""The NumPy kernels: against dense attention in extended precision, against themselves, and for memory."""
+"""The NumPy kernels, plain and compiled: against attention in extended precision, and in what they count."""
 
 from __future__ import annotations
 
-import tracemalloc
+import importlib
+import itertools
+import math
+import threading
 from dataclasses import replace
-from typing import Any
 
 import ml_dtypes
 import numpy as np
@@ -17,10 +19,9 @@ from threadpoolctl import threadpool_limits
 import ringcore as rc
 from ringcore.layout import Layout
 from ringcore.meter import Meter
-from ringcore.partial import Partial, finish
 from ringcore.protocols import ArraySpec, Backend, Stats
-from ringcore.step import Step, local_step, lower
-from ringcore.testing.drawn_mask import Call, DrawnMask
+from ringcore.testing.drawn_mask import And, Call, DrawnMask, Not, Or
+from tests.backends.both import inputs, step_of
 from tests.core.kernels import Case, cases, check, check_only_what_is_asked_for, same_bits, solve
 from tests.libraries import LIBRARIES
 from tests.profiles import examples
@@ -32,213 +33,216 @@ TILES = [(3, 4), (1, 1), (5, 2), (2, 7), (512, 512)]
 
 @settings(max_examples=examples(150))
 @given(case=cases(), tile=st.sampled_from(TILES))
-def test_forward_and_backward_are_exact_in_tiles_of_any_shape(case: Case, tile: tuple[int, int]) -> None:
-    check(case, solve(case, NumpyBackend(tile), NUMPY))
+def test_forward_and_backward_are_exact_in_tiles_of_any_shape(
+    compiled: bool, case: Case, tile: tuple[int, int]
+) -> None:
+    check(case, solve(case, NumpyBackend(tile, compiled), NUMPY))
 
 
 @settings(max_examples=examples(150))
 @given(case=cases(poison=True), tile=st.sampled_from(TILES))
-def test_a_nan_reaches_the_rows_that_see_it_and_no_others(case: Case, tile: tuple[int, int]) -> None:
-    check(case, solve(case, NumpyBackend(tile), NUMPY))
+def test_a_nan_reaches_the_rows_that_see_it_and_no_others(
+    compiled: bool, case: Case, tile: tuple[int, int]
+) -> None:
+    check(case, solve(case, NumpyBackend(tile, compiled), NUMPY))
+
+
+@st.composite
+def cases_with_gaps(draw: st.DrawFn) -> Case:
+    """Two stretches of keys are cut out of any mask: most rows see several intervals."""
+    case = draw(cases(poison=draw(st.booleans())))
+    tree = case.mask.tree or Call("full")
+    for _ in range(2):
+        begin = draw(st.integers(0, max(1, case.k_layout.length - 2)))
+        tree = And(tree, Not(Call("keys", (begin, begin + draw(st.integers(1, 4))))))
+    return replace(case, mask=DrawnMask(tree))
+
+
+@settings(max_examples=examples(100))
+@given(case=cases_with_gaps(), tile=st.sampled_from(TILES))
+def test_rows_that_see_several_intervals(compiled: bool, case: Case, tile: tuple[int, int]) -> None:
+    check(case, solve(case, NumpyBackend(tile, compiled), NUMPY))
 
 
 @settings(max_examples=examples(60))
 @given(case=cases(dtypes=("float16", "bfloat16")), tile=st.sampled_from(TILES))
-def test_sixteen_bit_inputs_accumulate_in_float32(case: Case, tile: tuple[int, int]) -> None:
-    check(case, solve(case, NumpyBackend(tile), NUMPY))
+def test_sixteen_bit_inputs_accumulate_in_float32(compiled: bool, case: Case, tile: tuple[int, int]) -> None:
+    check(case, solve(case, NumpyBackend(tile, compiled), NUMPY))
 
 
 @settings(max_examples=examples(60))
 @given(case=cases(), tile=st.sampled_from(TILES))
-def test_read_only_inputs_give_the_same_bits(case: Case, tile: tuple[int, int]) -> None:
-    assert same_bits(solve(case, NumpyBackend(tile), READ_ONLY), solve(case, NumpyBackend(tile), NUMPY))
+def test_read_only_inputs_give_the_same_bits(compiled: bool, case: Case, tile: tuple[int, int]) -> None:
+    assert same_bits(
+        solve(case, NumpyBackend(tile, compiled), READ_ONLY), solve(case, NumpyBackend(tile, compiled), NUMPY)
+    )
 
 
 # ---------------------------------------------------------------------- threads
 
 BIG = Case(
-    Layout.contiguous(length=150, ranks=1), Layout.zigzag(length=300, ranks=2),
-    DrawnMask(Call("causal", (99,))), (2,), 4, 2, 32, 16,
+    Layout.contiguous(length=200, ranks=1), Layout.zigzag(length=400, ranks=2),
+    DrawnMask(Call("causal", (99,))), D=48, E=48,
 )  # fmt: skip
 
 
-def with_threads(threads: int, case: Case, tile: tuple[int, int] = (64, 32)) -> Any:
-    with threadpool_limits(limits=threads, user_api="blas"):
-        return solve(case, NumpyBackend(tile), NUMPY)
+class Watched(Meter):
+    """Which threads kernels have run on."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.threads: set[threading.Thread] = set()
+
+    def add(self, **counted: int) -> None:
+        self.threads.add(threading.current_thread())
+        super().add(**counted)
 
 
 @pytest.mark.parametrize("heads", [(4, 2), (2, 1), (1, 1)])
-def test_the_number_of_threads_changes_no_bit(heads: tuple[int, int]) -> None:
+def test_the_number_of_threads_changes_no_bit(compiled: bool, heads: tuple[int, int]) -> None:
     """Whether each thread has a head of its own, or the tiles of one head are dealt out in waves."""
-    case = replace(BIG, batch=(), H=heads[0], G=heads[1])
-    check(case, one := with_threads(1, case))
-    for threads in (2, 3, 3):
-        assert same_bits(with_threads(threads, case), one)
+    case, kernels = replace(BIG, H=heads[0], G=heads[1]), NumpyBackend((64, 32), compiled)
+    one = solve(case, kernels, NUMPY)
+    if heads == (2, 1):
+        check(case, one)
+    for threads in (1, 2, 5, 5):
+        meter = Watched()
+        with threadpool_limits(limits=threads, user_api="blas"):
+            assert same_bits(solve(case, kernels, NUMPY, meter), one)
+        assert (len(meter.threads) > 1) == (threads > 1)
 
 
-# ---------------------------------------------------------------------- what is written to
-
-
-def inputs(seed: int = 0, dtype: Any = np.float32, shape: tuple[int, ...] = (2, 9, 4)) -> np.ndarray:
-    return np.random.default_rng(seed).standard_normal(shape).astype(dtype)
-
-
-def step_of(L: int, mask: rc.Mask) -> Step:
-    layout = Layout.contiguous(length=L, ranks=1)
-    return local_step(lower(mask, np.arange(L), L), np.arange(L), layout, 0, 0.5, (), Meter())
-
-
-def test_inputs_are_not_written_to_and_the_partial_is() -> None:
-    q, k, v, dout = (inputs(seed) for seed in range(4))
-    before = [x.tobytes() for x in (q, k, v, dout)]
-    step, kernels = step_of(9, rc.causal()), NumpyBackend((4, 4))
-    into = Partial(
-        np.zeros((2, 9, 4), np.float32), np.full((2, 9), -np.inf, np.float32), np.zeros((2, 9), np.float32)
-    )
-    partial = kernels.attend(q, k, v, step, into)
-    assert all(a is b for a, b in zip(partial, into, strict=True)), "in place: no second accumulator"
-    out, _ = finish(np, partial)
-    sums = {name: np.zeros((2, 9, 4), np.float32) for name in "qkv"}
-    stats, delta = Stats(partial.m, partial.l), (out * dout).sum(-1)
-    kept = [x.tobytes() for x in (*stats, delta, out)]
-    grads = kernels.attend_backward(q, k, v, out, dout, stats, delta, step, WRT, sums)
-    assert all(grads[name] is sums[name] and sums[name].any() for name in WRT)
-    assert [x.tobytes() for x in (q, k, v, dout)] == before
-    assert [x.tobytes() for x in (*stats, delta, out)] == kept
-
-
-def test_partials_that_cannot_be_written_to_are_copied() -> None:
-    """From the wire's views, or broadcast, they may come so."""
-    q, k, v = (inputs(seed) for seed in range(3))
-    step, kernels = step_of(9, rc.full()), NumpyBackend((4, 4))
-    want = kernels.attend(q, k, v, step, None)
-    zero = np.broadcast_to(np.float32(0), (2, 9, 4))
-    nothing = Partial(
-        zero, np.broadcast_to(np.float32(-np.inf), (2, 9)), np.broadcast_to(np.float32(0), (2, 9))
-    )
-    got = kernels.attend(q, k, v, step, nothing)
-    assert all(np.array_equal(a, b) for a, b in zip(got, want, strict=True))
-    assert not zero.any()
-    stats, delta = Stats(want.m, want.l), np.zeros((2, 9), np.float32)
-    plain = kernels.attend_backward(q, k, v, None, q, stats, delta, step, WRT, {})
-    added = kernels.attend_backward(q, k, v, None, q, stats, delta, step, WRT, {"q": zero, "v": zero})
-    assert all(np.array_equal(added[name], plain[name]) for name in WRT) and not zero.any()
-
-
-# ---------------------------------------------------------------------- strides
-
-
-def strided(x: np.ndarray) -> list[np.ndarray]:
-    """The same numbers (H, L, D) as views with other strides."""
-    wide = np.repeat(x, 2, axis=-1)
-    return [
-        np.ascontiguousarray(x.swapaxes(0, 1)).swapaxes(0, 1),  # seq_axis=-3
-        np.ascontiguousarray(x.swapaxes(1, 2)).swapaxes(1, 2),  # columns
-        np.repeat(x, 3, axis=1)[:, ::3],
-        wide[..., ::2],
-        np.ascontiguousarray(x[:, ::-1])[:, ::-1],
-        np.asfortranarray(x),
-    ]
-
-
-@pytest.mark.parametrize("view", range(6))
-def test_strided_inputs(view: int) -> None:
-    """Within the bound, not bit for bit: BLAS may take another path for other strides."""
-    q, k, v, dout = (inputs(seed, np.float64) for seed in range(4))
-    step, kernels = step_of(9, rc.causal()), NumpyBackend((4, 4))
-
-    def both(arrays: Any) -> list[np.ndarray]:
-        q, k, v, dout = arrays
-        partial = kernels.attend(q, k, v, step, None)
-        out, lse = finish(np, partial)
-        delta = (out * dout).sum(-1)
-        stats = Stats(partial.m, partial.l)
-        grads = kernels.attend_backward(q, k, v, out, dout, stats, delta, step, WRT, {})
-        return [out, lse, *(grads[name] for name in WRT)]
-
-    plain = [q, k, v, dout]
-    for got, want in zip(both([strided(x)[view] for x in plain]), both(plain), strict=True):
-        np.testing.assert_allclose(got, want, rtol=1e-13, atol=1e-14)
-
-
-def peak_of(call: Any) -> int:
-    call()  # caches, threads
-    tracemalloc.start()
-    try:
-        call()
-        return tracemalloc.get_traced_memory()[1]
-    finally:
-        tracemalloc.stop()
-
-
-def test_arrays_with_the_heads_last_are_read_by_their_strides_not_copied() -> None:
-    """seq_axis=-3 costs no byte more than seq_axis=-2: a copy of one array would be 2 MiB."""
-    shape, mask, kernels = (1024, 8, 64), rc.window(8, 8), NumpyBackend((64, 64))
-    q, k, v = (inputs(seed, np.float32, shape) for seed in range(3))
-    heads_first = [np.ascontiguousarray(x.swapaxes(0, 1)) for x in (q, k, v)]
-
-    def forward_and_backward(arrays: Any, seq_axis: int) -> Any:
-        out, pullback = rc.attention_vjp(*arrays, mask=mask, seq_axis=seq_axis, backend=kernels)
-        return out, *pullback(out)
-
-    usual = peak_of(lambda: forward_and_backward(heads_first, -2))
-    by_strides = peak_of(lambda: forward_and_backward((q, k, v), -3))
-    assert by_strides < usual + q.nbytes // 4
-    want = forward_and_backward(heads_first, -2)
-    for a, b in zip(forward_and_backward((q, k, v), -3), want, strict=True):
-        assert a.shape == shape
-        np.testing.assert_allclose(a, b.swapaxes(0, 1), rtol=1e-4, atol=1e-5)
-
-
-def test_no_more_than_a_few_tiles_of_scores_at_a_time() -> None:
-    q = inputs(0, np.float32, (1, 2048, 8))
-    step, kernels = step_of(2048, rc.full()), NumpyBackend((128, 128))
-
-    def call() -> Any:
-        partial = kernels.attend(q, q, q, step, None)
-        stats = Stats(partial.m, partial.l)
-        delta = np.zeros((1, 2048), np.float32)
-        return kernels.attend_backward(q, q, q, None, q, stats, delta, step, WRT, {})
-
-    with threadpool_limits(limits=2, user_api="blas"):
-        peak = peak_of(call)
-    tile, arrays = 128 * 128 * 4, q.nbytes
-    assert peak < 2 * 6 * tile + 10 * arrays, "2 threads"
-    assert peak < 2048 * 2048 * 4 / 8
+@pytest.mark.parametrize("waves", [1, 2, 3, 5])
+def test_however_many_waves_meet_all_pairs_of_tiles(
+    compiled: bool, waves: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """9 tiles of queries, 6 of the keys of a rank; the kernels ask for as many waves as suit the machine."""
+    where = importlib.import_module(f"ringcore_numpy.{'compiled.attend' if compiled else 'plain.backward'}")
+    monkeypatch.setattr(where, "waves_of", lambda q_tiles, k_tiles, heads: min(waves, q_tiles, k_tiles))
+    case = Case(
+        Layout.contiguous(length=26, ranks=1), Layout.contiguous(length=34, ranks=2),
+        DrawnMask(Or(Call("causal", (8,)), Call("window", (2, 20)))),
+    )  # fmt: skip
+    check(case, solve(case, NumpyBackend((6 if compiled else 3, 3), compiled), NUMPY))
 
 
 # ---------------------------------------------------------------------- the rest
 
 
-def test_meter_counts_the_tiles_that_were_computed() -> None:
-    """A window of 3 in tiles of 4 x 4 over 12 tokens: the diagonal and one to its left."""
+def tiles_of(seen: np.ndarray, R: int, tile: tuple[int, int], compiled: bool) -> list[int]:
+    """Scores in each tile that is computed, for a key head with R query heads, from who sees whom (L_q, L_k).
+
+    The plain kernels cut each query head for itself, and leave out tiles that nobody sees. The compiled ones
+    lay the R heads upon each other, cut evenly, to 64 numbers, and begin and end a tile with a row that
+    sees something.
+    """
+    (L_q, L_k), (height, width) = seen.shape, tile
+    if compiled and seen.size:
+        height, width = (
+            min(most, math.ceil(math.ceil(L / math.ceil(L / most)) / 64) * 64)
+            for L, most in ((L_q, max(1, height // R)), (L_k, width))
+        )
+    found = []
+    for q0, k0 in itertools.product(range(0, L_q, height), range(0, L_k, width)):
+        block = seen[q0 : q0 + height, k0 : k0 + width]
+        rows = np.flatnonzero(block.any(axis=1))
+        if rows.size:
+            used = rows[-1] - rows[0] + 1 if compiled else block.shape[0]
+            found += [R * used * block.shape[1]] if compiled else R * [block.size]
+    return found
+
+
+@settings(max_examples=examples(100))
+@given(
+    case=st.one_of(cases().filter(lambda case: case.mask.dense is None), cases_with_gaps()),
+    tile=st.sampled_from(TILES),
+)
+def test_meter_counts_the_tiles_that_were_computed(compiled: bool, case: Case, tile: tuple[int, int]) -> None:
+    meter = Meter()
+    solve(case, NumpyBackend(tile, compiled), NUMPY, meter)
+    L_q, S_k, R = case.q_layout.count(0), case.k_layout.length, case.H // case.G
+    key_heads = math.prod(case.batch) * case.G
+    seen = np.broadcast_to(case.table(), (*case.lead, L_q, S_k)).reshape(key_heads, R, L_q, S_k)[:, 0]
+    scores = [
+        n
+        for head in seen
+        for rank in (0, 1)
+        for n in tiles_of(head[:, case.k_layout.positions(rank)], R, tile, compiled)
+    ]
+    assert meter.tiles == 2 * len(scores), "forward and backward"
+    assert meter.scores == 2 * sum(scores)
+    forward, backward = case.D + case.E, 3 * case.D + 2 * case.E
+    assert meter.flops == 2 * sum(scores) * (forward + backward)
+
+
+def test_a_window_costs_what_it_shows(compiled: bool) -> None:
+    """A window of 3 over 12 tokens, in tiles of 4 x 4: the diagonal, and what lies to its left."""
     meter, q = Meter(), inputs(0, np.float32, (2, 4, 12, 3))
-    k, v = q[:, :2], inputs(1, np.float32, (2, 2, 12, 5))
-    step, kernels = replace(step_of(12, rc.window(3, 0)), meter=meter), NumpyBackend((4, 4))
-    partial = kernels.attend(q, k, v, step, None)
-    tiles, pairs = 5 * 2 * 4, 16
-    assert (meter.tiles, meter.scores, meter.flops) == (tiles, tiles * pairs, tiles * pairs * 2 * (3 + 5))
-    dout, zero = inputs(2, np.float32, (2, 4, 12, 5)), np.zeros((2, 4, 12), np.float32)
-    before = meter.flops
-    kernels.attend_backward(q, k, v, None, dout, Stats(partial.m, partial.l), zero, step, WRT, {})
-    assert (meter.tiles, meter.scores) == (2 * tiles, 2 * tiles * pairs)
-    assert meter.flops - before == tiles * pairs * 2 * (3 * 3 + 2 * 5)
+    step, kernels = replace(step_of(12, rc.window(3, 0)), meter=meter), NumpyBackend((4, 4), compiled)
+    kernels.attend(q, q, q, step, None)
+    off_diagonal = 3 * 4 if compiled else 4 * 4  # the last of four rows does not look back so far
+    assert (meter.tiles, meter.scores) == (5 * 8, (3 * 4 * 4 + 2 * off_diagonal) * 8)
 
 
-def test_only_the_gradients_asked_for_are_computed() -> None:
-    check_only_what_is_asked_for(NumpyBackend((4, 3)))
+def test_only_the_gradients_asked_for_are_computed(compiled: bool) -> None:
+    check_only_what_is_asked_for(NumpyBackend((4, 3), compiled))
 
 
-def test_a_scale_that_overflows_with_q_alone_does_not_overflow_the_scores() -> None:
-    """q times the scale is infinite, the scores are not: then these are scaled."""
+@pytest.mark.parametrize("other", [3e38, np.nan, np.inf])
+@pytest.mark.parametrize("scale", [10.0, -10.0])
+def test_a_scale_that_overflows_with_q_alone_does_not_overflow_the_scores(
+    compiled: bool, scale: float, other: float
+) -> None:
+    """q times the scale is infinite, the scores are not: these are scaled, whatever another row holds."""
     q, k, v = (np.full((1, 2, 1), x, np.float32) for x in (3e38, 1e-38, 1.0))
-    step, kernels = replace(step_of(2, rc.full()), scale=10.0), NumpyBackend((4, 4))
+    q[0, 1] = other
+    step, kernels = replace(step_of(2, rc.full()), scale=scale), NumpyBackend((4, 4), compiled)
     partial = kernels.attend(q, k, v, step, None)
-    assert partial.m[0, 0] == pytest.approx(30, rel=1e-6) and (partial.l == 2).all()
-    dout, delta = np.full((1, 2, 1), 1e-6, np.float32), np.full((1, 2), 5e-7, np.float32)
-    grads = kernels.attend_backward(q, k, v, None, dout, Stats(*partial[1:]), delta, step, ("k",), {})
-    ds = 0.5 * (1e-6 - 5e-7)  # of each of two pairs
-    assert grads["k"][0, :, 0] == pytest.approx(2 * 10 * 3e38 * ds, rel=1e-5)
+    assert partial.m[0, 0] == pytest.approx(3 * scale, rel=1e-6) and partial.l[0, 0] == 2
+    for name, size in (("q", 1.0), ("k", 1e-6)):
+        dout, delta = np.full((1, 2, 1), size, np.float32), np.full((1, 2), size / 2, np.float32)
+        grads = kernels.attend_backward(q, k, v, None, dout, Stats(*partial[1:]), delta, step, (name,), {})
+        ds = 0.5 * (size - size / 2)  # of each of two pairs
+        if name == "q":
+            assert grads["q"][0, 0] == pytest.approx(2 * scale * 1e-38 * ds, rel=1e-5, abs=0)
+        elif other == 3e38:
+            assert grads["k"][0, :, 0] == pytest.approx(2 * scale * 3e38 * ds, rel=1e-5)
+
+
+@pytest.mark.parametrize("scale", [0.0, -0.0, -2.5, 8.0])
+@pytest.mark.parametrize("dtype", ["float32", "float16"])
+def test_any_scale(compiled: bool, dtype: str, scale: float) -> None:
+    case = Case(
+        Layout.contiguous(length=9, ranks=1), Layout.contiguous(length=10, ranks=2),
+        DrawnMask(Call("window", (3, 4))), (2,), 6, 2, 3, 5, dtype, scale,
+    )  # fmt: skip
+    check(case, solve(case, NumpyBackend((6, 3), compiled), NUMPY))
+
+
+@pytest.mark.parametrize("ahead", [3, 5000])
+def test_what_rounding_took_is_rescaled_with_the_sums(compiled: bool, ahead: int) -> None:
+    """A late key with a large score makes little of the sums before it, and of their compensation."""
+    S = 16_384
+    q, k = np.ones((1, 1, 1), np.float32), np.full((1, S, 1), -0.3, np.float32)
+    v = np.full((1, S, 1), 1 / 3, np.float32)
+    k[0, -ahead:] = np.linspace(9, 10, ahead)[:, None]
+    step = replace(step_of(S, rc.full()), lo=np.zeros((1, 1), int), hi=np.full((1, 1), S), scale=1.0)
+    acc, m, l = NumpyBackend((64, 128), compiled).attend(q, k, v, step, None)  # noqa: E741
+    exact = np.exp(k[0, :, 0].astype(np.float64) - 10).sum()
+    assert m[0, 0] == 10
+    assert abs(l[0, 0] / exact - 1) < 8 * 2**-24
+    assert abs(acc[0, 0, 0] / (exact * float(v[0, 0, 0])) - 1) < (8 + 128 / 4) * 2**-24
+
+
+@pytest.mark.parametrize("R", range(1, 9))
+def test_query_heads_of_a_group(compiled: bool, R: int) -> None:
+    """Also more of them than a tile has rows; padding differs between batch rows."""
+    for L_q, L_k, tile in ((1, 1, (4, 4)), (5, 3, (64, 64)), (13, 11, (4, 4)), (40, 3, (8, 1))):
+        case = Case(
+            Layout.contiguous(length=L_q, ranks=1), Layout.contiguous(length=2 * L_k, ranks=2),
+            DrawnMask(And(Call("causal", (L_k,)), Call("padding", ((2 * L_k - 1, 1),)))), (2,), 2 * R, 2,
+        )  # fmt: skip
+        check(case, solve(case, NumpyBackend(tile, compiled), NUMPY))
 
 
 def test_it_is_what_numpy_arrays_get() -> None:

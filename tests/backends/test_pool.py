@@ -17,9 +17,17 @@ from ringcore_numpy.pool import _WORTH_A_THREAD, Cores, available_cores, cores
 from threadpoolctl import ThreadpoolController, threadpool_limits
 
 import ringcore as rc
+from tests.backends.both import need_compiled
 
 ROOT = Path(__file__).parents[2]
 MUCH = 10 * _WORTH_A_THREAD
+
+
+@pytest.fixture(scope="module", autouse=True)
+def _all_of_blas_is_loaded() -> None:
+    """SciPy's comes with the compiled kernels; what is loaded later has not heard of a limit."""
+    x = np.zeros((1, 1, 1))
+    rc.attention(x, x, x)
 
 
 def blas_threads() -> set[int]:
@@ -204,3 +212,30 @@ def test_a_forked_child_computes_on_with_the_callers_setting() -> None:
         [sys.executable, "-c", FORK, repr(roots)], capture_output=True, text=True, timeout=60, check=False
     )
     assert run.returncode == 0 and run.stdout == "fine\n", run.stderr
+
+
+BLAS = """
+import sys
+sys.path[:0] = eval(sys.argv[1])
+import numpy as np
+import ringcore as rc
+from ringcore_numpy.pool import cores
+from threadpoolctl import ThreadpoolController, threadpool_limits
+
+x = np.ones((2, 9, 4), np.float32)
+with threadpool_limits(1, user_api="blas"):
+    rc.attention(x, x, x, mask=rc.dense(np.ones((9, 9), bool)))
+    rc.attention(x, x, x, mask=rc.causal())
+    inside = []
+    cores.run([lambda: inside.extend(ThreadpoolController().select(user_api="blas").info())], 0)
+    print(cores.threads(), *{x["num_threads"] for x in inside}, len(inside))
+"""
+
+
+def test_the_blas_that_compiled_kernels_load_obeys_the_callers_setting() -> None:
+    """It is loaded by the first step that needs it, when the caller has limited what was there before."""
+    need_compiled()
+    roots = [str(ROOT), str(ROOT / "backends"), str(ROOT / "transports")]
+    program = [sys.executable, "-c", BLAS, repr(roots)]
+    run = subprocess.run(program, capture_output=True, text=True, timeout=60, check=True)
+    assert run.stdout == "1 1 2\n"

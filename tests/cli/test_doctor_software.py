@@ -10,6 +10,7 @@ from types import SimpleNamespace
 import numpy as np
 import pytest
 import threadpoolctl
+from ringcore_numpy import dispatch
 
 from ringcore import registry
 from ringcore.cli.doctor import blas, software
@@ -40,7 +41,7 @@ def metadata(monkeypatch: pytest.MonkeyPatch) -> dict[str, str]:
 def test_versions_come_from_metadata(metadata: dict[str, str]) -> None:
     metadata |= {"numpy": "9.8", "cupy-cuda12x": "14.2", "ml-dtypes": "0.5"}
     found = by_name(software.arrays())
-    assert found["numpy"].value == "9.8, kernels of ringcore_numpy"
+    assert found["numpy"].value == f"9.8, kernels of ringcore_numpy, {software.numpy_kernels()}"
     assert found["cupy"].value.startswith("14.2, ")
     assert found["ml_dtypes"].value == "0.5, for bfloat16 in NumPy"
     assert found["torch"].value.startswith("of unknown version, ")  # there, but nobody knows from where
@@ -70,15 +71,18 @@ def test_whose_kernels_compute(monkeypatch: pytest.MonkeyPatch, metadata: dict[s
     assert "transports, plugged in" not in own
 
 
-def test_what_is_said_to_be_unused_is_unused() -> None:
+def test_every_extra_that_is_named_is_used() -> None:
     files = [path for root in ("ringcore", "backends", "transports") for path in (ROOT / root).rglob("*.py")]
     imports = re.compile(r"^\s*(?:import|from) (\w+)", re.MULTILINE)
     used = {name for path in files for name in imports.findall(path.read_text())}
     assert "numpy" in used
-    assert {x.module for x in software.EXTRAS if x.module in used or x.module in software.UNUSED} == {
-        x.module for x in software.EXTRAS
-    }
-    assert not used & software.UNUSED
+    assert {x.module for x in software.EXTRAS} <= used
+
+
+def test_which_kernels_numpy_arrays_get(monkeypatch: pytest.MonkeyPatch) -> None:
+    assert by_name(software.arrays())["numpy"].value.endswith(software.numpy_kernels())
+    monkeypatch.setattr(dispatch, "installed_kernels", lambda: ImportError("No module named 'numba'"))
+    assert software.numpy_kernels() == "plain ones: No module named 'numba'"
 
 
 def test_blas_is_the_one_that_numpy_has_loaded() -> None:

@@ -70,10 +70,18 @@ def variant(problem: Problem, **changes: Any) -> Changed:
     return made
 
 
+def plain_numpy(tile: tuple[int, int] | None = None) -> NumpyBackend:
+    """The kernels in NumPy alone; `NumpyBackend` takes the compiled ones where there are any."""
+    return NumpyBackend(tile, compiled=False)
+
+
+NUMPY_KERNELS = (NumpyBackend, GenericBackend, plain_numpy)
+
+
 def kernels(library: Library | str) -> tuple[Any, ...]:
-    """The backends that compute with a library's arrays: classes, to be called with or without a tile."""
+    """The backends that compute with a library's arrays: to be called with or without a tile."""
     name = library if isinstance(library, str) else library.name
-    return (NumpyBackend, GenericBackend) if name.startswith("numpy") else (GenericBackend,)
+    return NUMPY_KERNELS if name.startswith("numpy") else (GenericBackend,)
 
 
 def layouts_of(length: int, ranks: int) -> list[rc.Layout]:

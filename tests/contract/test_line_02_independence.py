@@ -5,13 +5,21 @@ from __future__ import annotations
 import numpy as np
 import pytest
 from hypothesis import strategies as st
-from ringcore_numpy import NumpyBackend
 
 import ringcore as rc
-from ringcore.block import GenericBackend
 from ringcore.testing import And, Call, DrawnMask, Problem, assert_occurred, check_attention, solve
 from ringcore.testing.strategies import layouts
-from tests.contract.problems import CHOICES, bits, for_all, kernels, layouts_of, problems, variant, whole
+from tests.contract.problems import (
+    CHOICES,
+    NUMPY_KERNELS,
+    bits,
+    for_all,
+    kernels,
+    layouts_of,
+    problems,
+    variant,
+    whole,
+)
 from tests.libraries import LIBRARIES
 
 TILES = (None, (1, 1), (3, 5), (8, 2), (16, 64))
@@ -65,14 +73,14 @@ def test_line_02_every_layout_side_way_and_kernel(base, ranks):
     for turn, layout in enumerate(layouts_of(29, ranks)):
         for place in (0, 3) if (turn + ranks) % 2 else (1, 2):
             side, way = CHOICES[place]
-            kernel = (NumpyBackend, GenericBackend)[(turn + place) % 2]
+            kernel = NUMPY_KERNELS[(turn + place) % 3]
             tile = TILES[(turn + 2 * place + ranks) % len(TILES)]
             other = variant(base, q_layout=layout, k_layout=layout, side=side, way=way, tile=tile)
             check_attention(other, solve(other, backend=kernel))
 
 
 @pytest.mark.parametrize("ranks", range(2, 9))
-@pytest.mark.parametrize("kernel", [NumpyBackend, GenericBackend])
+@pytest.mark.parametrize("kernel", NUMPY_KERNELS)
 def test_line_02_ring_and_direct_give_the_same_bits_where_keys_travel(base, kernel, ranks):
     """Blocks are computed with in the same order, and a block that has travelled is the block it was."""
     numpy = LIBRARIES["numpy"]()
@@ -86,7 +94,7 @@ def test_line_02_ring_and_direct_give_the_same_bits_where_keys_travel(base, kern
         assert ring == direct, name
 
 
-@pytest.mark.parametrize("kernel", [NumpyBackend, GenericBackend])
+@pytest.mark.parametrize("kernel", NUMPY_KERNELS)
 def test_line_02_two_runs_give_the_same_bits(base, kernel):
     numpy = LIBRARIES["numpy"]()
     for turn, (side, way) in enumerate(CHOICES):

@@ -64,7 +64,7 @@ def test_line_08_residuals_are_not_changed_either(ranks):
         layout = layouts_of(14, ranks)[turn % 4]
         problem = Problem(xp=np, q_layout=layout, heads=(2, 1), side=side, way=way, dtype="float32")
         problem = variant(problem, readonly=True)
-        kernel = kernels("numpy")[turn % 2]()
+        kernel = kernels("numpy")[turn % 3]()
 
         def on_rank(ring, problem=problem, kernel=kernel):
             given, options = problem.shards(ring.rank), problem.options(ring.rank)
@@ -86,7 +86,7 @@ def test_line_08_results_share_no_memory_with_inputs_or_each_other(ranks):
     for turn, (side, way) in enumerate(CHOICES):
         layout = rc.Layout.contiguous(length=12, ranks=ranks)
         problem = Problem(xp=np, q_layout=layout, heads=(2, 2), side=side, way=way, dtype="float64")
-        kernel = kernels("numpy")[turn % 2]()
+        kernel = kernels("numpy")[turn % 3]()
 
         def on_rank(ring, problem=problem, kernel=kernel):
             given = problem.shards(ring.rank)

@@ -10,7 +10,7 @@ import pytest
 
 ROOT = Path(__file__).parents[2]
 ROOTS = [str(ROOT / folder) for folder in (".", "backends", "transports")]
-ARRAYS = ("cupy", "jax", "jaxlib", "torch", "numba", "scipy", "array_api_strict")
+ARRAYS = ("cupy", "jax", "jaxlib", "torch", "numba", "llvmlite", "scipy", "array_api_strict")
 MPI = ("mpi4py", "ringcore_mpi", "ringcore_nccl")
 TOOLS = ("pytest", "hypothesis", "matplotlib", "rich", "typer", "dnaio", "ml_dtypes")
 
@@ -19,6 +19,8 @@ import numpy as np, ringcore as rc
 x = np.ones((5, 2), np.float32)
 rc.run_ranks(2, lambda ring: rc.attention_vjp(x, x, x, ring=ring, mask=rc.causal())[1](x))
 """
+PLAIN = USE.replace("ring=ring", "ring=ring, backend=NumpyBackend(compiled=False)")
+COMPILERS = ("numba", "llvmlite", "scipy")  # the default kernels use them where they are installed
 
 
 def loaded(program: str) -> set[str]:
@@ -37,9 +39,10 @@ def loaded(program: str) -> set[str]:
         ("import ringcore", (*ARRAYS, *MPI, *TOOLS, "ringcore_numpy", "ringcore_threads")),
         ("import ringcore_numpy", (*ARRAYS, *MPI, *TOOLS)),
         ("import ringcore.testing", (*ARRAYS, *MPI, *TOOLS)),
-        (USE, (*ARRAYS, *MPI, *TOOLS)),
+        (USE, {*ARRAYS, *MPI, *TOOLS} - {*COMPILERS}),
+        ("from ringcore_numpy import NumpyBackend" + PLAIN, (*ARRAYS, *MPI, *TOOLS)),
     ],
-    ids=["ringcore", "ringcore_numpy", "ringcore.testing", "numpy on two ranks"],
+    ids=["ringcore", "ringcore_numpy", "ringcore.testing", "numpy on two ranks", "plain numpy on two ranks"],
 )
 def test_line_11_loads_none_of(program, banned):
     assert loaded(program) & set(banned) == set()

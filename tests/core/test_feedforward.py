@@ -10,19 +10,38 @@ import numpy as np
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from ringcore_numpy import NumpyBackend
 
+from ringcore.activation import ACTIVATIONS as BUILT_IN
 from ringcore.activation import Activation
 from ringcore.dtypes import accumulation_name, unit_roundoff
 from ringcore.feedforward import FeedForward, feedforward, feedforward_vjp
+from ringcore.hidden import PlainHidden
 from ringcore.layout import Layout
+from ringcore.registry import backend_of
 from ringcore.ring import run_ranks
 from ringcore.testing import feedforward_oracle as oracle
 from ringcore.testing.arrays import from_numpy, half_ulp, round_to, to_numpy
+from tests.backends.both import need_compiled
 from tests.profiles import examples
 
 ACTIVATIONS = ["gelu", "gelu_tanh", "silu", "relu"]
 KINDS = list(itertools.product([False, True], [False, True]))  # gated, bias
 SHAPES = {"w_in": "DF", "w_out": "FO", "b_in": "F", "b_out": "O", "w_gate": "DF", "b_gate": "F"}
+
+
+@pytest.fixture(params=["plain", "compiled"])
+def kernels(request, monkeypatch) -> str:
+    """Which steps between the products NumPy arrays get."""
+    if request.param == "compiled":
+        need_compiled()
+    backend = NumpyBackend(compiled=request.param == "compiled")
+    monkeypatch.setitem(
+        feedforward.__globals__,
+        "backend_of",
+        lambda x: backend if isinstance(x, np.ndarray) else backend_of(x),
+    )
+    return request.param
 
 
 def draw_layer(rng, D, F, out, gated=True, bias=True, dtype="float64") -> dict:
@@ -129,30 +148,31 @@ def cases(draw):
     shape = (*batch, draw(st.integers(0, 12)))
     gated, bias = draw(st.booleans()), draw(st.booleans())
     rng = np.random.default_rng(draw(st.integers(0, 2**32)))
-    scale = draw(st.sampled_from([0.1, 1.0, 30.0]))
+    scale, dtype = draw(st.sampled_from([0.1, 1.0, 30.0])), draw(st.sampled_from(["float64", "float32"]))
     x, dy = scale * rng.normal(size=(*shape, D)), rng.normal(size=(*shape, out))
-    return (draw_layer(rng, D, F, out, gated, bias), x, dy, draw(st.sampled_from(ACTIVATIONS)),
-            draw(st.integers(1, 40)))  # fmt: skip
+    return (draw_layer(rng, D, F, out, gated, bias, dtype), round_to(x, dtype), round_to(dy, dtype), dtype,
+            draw(st.sampled_from(ACTIVATIONS)), draw(st.integers(1, 40)))  # fmt: skip
 
 
-def test_any_shape_and_any_chunk():
+def test_any_shape_and_any_chunk(kernels):
     seen = Counter()
 
     @settings(max_examples=examples(300))
     @given(cases())
     def property_(case):
-        layer, x, dy, activation, chunk = case
+        layer, x, dy, dtype, activation, chunk = case
         tokens = x.size // x.shape[-1]
         seen.update({
             "no token": tokens == 0, "one chunk": 0 < tokens <= chunk, "many chunks": tokens > chunk,
             "last chunk shorter": tokens > chunk and tokens % chunk, "plain": "w_gate" not in layer,
-            "no bias": "b_in" not in layer, "batch": x.ndim > 2,
+            "no bias": "b_in" not in layer, "batch": x.ndim > 2, "float32": dtype == "float32",
         })  # fmt: skip
-        y, pullback = feedforward_vjp(FeedForward(**layer), x, activation=activation, chunk=chunk)
-        check(layer, x, dy, activation, y, *pullback(dy), "float64")
+        params = FeedForward(**{name: p.astype(dtype) for name, p in layer.items()})
+        y, pullback = feedforward_vjp(params, x.astype(dtype), activation=activation, chunk=chunk)
+        check(layer, x, dy, activation, y, *pullback(dy.astype(dtype)), dtype)
 
     property_()
-    assert len(seen) == 7 and min(seen.values()) > 0, seen
+    assert len(seen) == 8 and min(seen.values()) > 0, seen
 
 
 @pytest.mark.parametrize("activation", ACTIVATIONS)
@@ -232,7 +252,7 @@ def test_no_tokens_give_zero_gradients(xp):
         assert gradient.shape == p.shape and not np.any(to_numpy(gradient))
 
 
-def test_6_strided_inputs_give_the_same_as_their_copies():
+def test_6_strided_inputs_give_the_same_as_their_copies(kernels):
     rng = np.random.default_rng(7)
     layer = FeedForward(**draw_layer(rng, 4, 6, 4))
     base = rng.normal(size=(5, 8, 3))
@@ -253,20 +273,70 @@ def test_heads_between_sequence_and_features():
     assert np.array_equal(y, feedforward(layer, x.reshape(2, 15, 4)).reshape(x.shape))
 
 
-def test_nan_in_a_token_stays_in_its_row():
+@pytest.mark.parametrize("activation", ACTIVATIONS)
+def test_nan_in_a_token_stays_in_its_row(kernels, activation):
     rng = np.random.default_rng(9)
     layer = FeedForward(**draw_layer(rng, 4, 6, 4))
     x = rng.normal(size=(9, 4))
-    clean = feedforward(layer, x, chunk=4)
+    clean, pull_clean = feedforward_vjp(layer, x, activation=activation, chunk=4)
     x[5, 2] = np.nan
-    y = feedforward(layer, x, chunk=4)
+    y, pullback = feedforward_vjp(layer, x, activation=activation, chunk=4)
     assert np.all(np.isnan(y[5])) and np.array_equal(np.delete(y, 5, 0), np.delete(clean, 5, 0))
+    dx, dx_clean = pullback(clean)[1], pull_clean(clean)[1]
+    assert np.array_equal(np.delete(dx, 5, 0), np.delete(dx_clean, 5, 0))
+
+
+@pytest.mark.parametrize("gated", [False, True])
+@pytest.mark.parametrize("activation", ACTIVATIONS)
+@pytest.mark.parametrize("dtype", ["float32", "float64"])
+def test_4_a_fused_activation_gives_nan_and_infinity_where_the_plain_one_does(dtype, activation, gated):
+    need_compiled()
+    ends = [np.nan, np.inf, -np.inf, -1e30, -1000.0, -0.0, 0.0, 1000.0, 1e30]
+    z, gate, dh = (np.array(x, dtype) for x in np.meshgrid(ends, [1.0, np.nan], [-2.0, np.inf]))
+    z, gate, dh = (x.reshape(3, -1) for x in (z, gate, dh))
+    means = PlainHidden(BUILT_IN[activation]), NumpyBackend(compiled=True).hidden(activation)
+    results = []
+    for hidden in means:
+        factors = gate.copy() if gated else None
+        with np.errstate(all="ignore"):
+            h = hidden.forward(z.copy(), None, factors, None)
+            results.append([h.copy(), *hidden.backward(z.copy(), None, factors, None, dh.copy())])
+    for plain, fused in zip(*results, strict=True):
+        assert (plain is None and fused is None) or np.array_equal(plain, fused, equal_nan=True)
+
+
+def test_the_result_does_not_depend_on_the_chunk_beyond_rounding(kernels):
+    rng = np.random.default_rng(17)
+    layer = draw_layer(rng, 5, 11, 4)
+    x, dy = rng.normal(size=(700, 5)), rng.normal(size=(700, 4))
+    for chunk in (None, 1, 3, 256, 10_000):  # by default, and with a last chunk of 700 - 512
+        y, pullback = feedforward_vjp(FeedForward(**layer), x, chunk=chunk)
+        check(layer, x, dy, "gelu", y, *pullback(dy), "float64")
+
+
+def test_the_default_chunk_is_the_backend_s_for_the_hidden_width_or_2048(xp):
+    rows = []
+
+    def watched(z):
+        rows.append(z.shape[0])
+        return z
+
+    F, tokens = 1 << 14, 2100  # so wide that NumPy's chunk is its smallest, on any usual machine
+    layer = FeedForward.init(1, F, seed=0, bias=False, dtype="float32", xp=xp.xp)
+    x = make(xp, np.zeros((tokens, 1)), "float32")
+    if isinstance(x, np.ndarray):
+        chunk = NumpyBackend().feedforward_chunk(F, 4)
+        assert chunk < 2048
+    else:
+        chunk = 2048
+    feedforward(layer, x, activation=(watched, watched))
+    assert rows[0] == chunk and sum(rows) == tokens
 
 
 # ---------------------------------------------------------------------- memory and purity
 
 
-def test_8_inputs_are_never_written_to_and_residuals_are_the_inputs(xp):
+def test_8_inputs_are_never_written_to_and_residuals_are_the_inputs(xp, kernels):
     rng = np.random.default_rng(10)
     layer = given_to(xp, draw_layer(rng, 4, 6, 3), "float32")
     x, dy = make(xp, rng.normal(size=(9, 4)), "float32"), make(xp, rng.normal(size=(9, 3)), "float32")
@@ -304,10 +374,12 @@ def peak(call) -> int:
 
 
 @pytest.mark.parametrize("activation", ACTIVATIONS)
-def test_peak_memory_is_that_of_a_chunk_whatever_the_length(activation):
+def test_peak_memory_is_that_of_a_chunk_whatever_the_length(activation, kernels):
     D, F, chunk = 4, 256, 128
     hidden = chunk * F * 8
     layer = FeedForward.init(D, F, seed=0, gated=True, dtype="float64")
+    y, pullback = feedforward_vjp(layer, np.ones((2, D)), activation=activation)
+    pullback(y)  # compiles, or reads from disk, what there is to compile
     forward, backward = [], []
     for L in (10 * chunk, 40 * chunk):
         x = np.random.default_rng(0).normal(size=(L, D))
@@ -320,7 +392,8 @@ def test_peak_memory_is_that_of_a_chunk_whatever_the_length(activation):
             return [*dlayer, dx]
 
         backward.append(peak(run))
-    assert max(forward) <= 11 * hidden and max(backward) <= 13 * hidden, "temporaries of one chunk"
+    most = {"plain": (11, 13), "compiled": (2.5, 3.5)}[kernels]
+    assert max(forward) <= most[0] * hidden and max(backward) <= most[1] * hidden, "temporaries of one chunk"
     assert forward[1] - forward[0] <= hidden / 4 and backward[1] - backward[0] <= hidden / 4, "flat in L"
 
 

@@ -13,7 +13,7 @@ from hypothesis import strategies as st
 from hypothesis.extra.numpy import arrays
 
 import ringcore as rc
-from ringcore.schedule import BLOCK, SUM, WAYS, Message, Reach, Tick, schedule
+from ringcore.schedule import BLOCK, SUM, WAYS, Message, Reach, Tick, in_place, schedule
 from ringcore.step import lower, needed
 
 
@@ -29,15 +29,22 @@ def traffic(needs: np.ndarray, load: Load, way: str) -> int:
 
 
 class Played(Counter[str]):
-    """Messages and bytes counted while all ranks play their ticks; anything wrong fails an assertion."""
+    """Messages and bytes counted while all ranks play their ticks; anything wrong fails an assertion.
 
-    def __init__(self, needs: np.ndarray, way: str, load: Load) -> None:
+    With ``nodes``, ranks of the same node read each other's blocks in place.
+    """
+
+    def __init__(self, needs: np.ndarray, way: str, load: Load, nodes: list[int] | None = None) -> None:
         super().__init__()
         P = needs.shape[0]
         with_sums = load.sums is not None
         ticks = [schedule(needs, rank, way, with_sums=with_sums) for rank in range(P)]
+        if nodes is not None:
+            ticks = [in_place(mine, rank, nodes) for rank, mine in enumerate(ticks)]
+        alone = list(range(P)) if nodes is None else nodes
+        lying = [{other for other in range(P) if alone[other] == alone[rank]} for rank in range(P)]
         computed: list[Counter[int]] = [Counter() for _ in range(P)]
-        blocks: list[set[int]] = [{rank} for rank in range(P)]
+        blocks: list[set[int]] = [set(here) for here in lying]
         sums: list[dict[int, set[int]]] = [{} for _ in range(P)]  # block -> who has added to it
         home: list[set[int]] = [set() for _ in range(P)]
         hops: Counter[int] = Counter()
@@ -50,6 +57,7 @@ class Played(Counter[str]):
                     assert to != rank
                     if what == BLOCK:
                         assert block in blocks[rank], "sends a block that is not here"
+                        assert block not in lying[to], "sends what can be read where it lies"
                         hops[block] += 1
                         self["bytes"] += int(load.blocks[block])
                         sent[rank, to, what, block] = None
@@ -65,7 +73,7 @@ class Played(Counter[str]):
                 if tick.compute is not None:
                     assert tick.compute in blocks[rank], "computes with a block that is not here"
                     computed[rank][tick.compute] += 1
-                blocks[rank] = {rank}  # what visits leaves after its hop
+                blocks[rank] = set(lying[rank])  # what visits leaves after its hop
                 for what, block, source in tick.recvs:
                     if what == BLOCK:
                         blocks[rank].add(block)
@@ -75,7 +83,7 @@ class Played(Counter[str]):
                         into = home[rank] if block == rank else sums[rank].setdefault(block, set())
                         assert not into & arrived, "counted twice"
                         into |= arrived
-                assert len(blocks[rank]) <= 2, "its own and one that visits"
+                assert len(blocks[rank] - lying[rank]) <= 1, "one that visits"
                 if tick.compute is not None:
                     into = home[rank] if tick.compute == rank else sums[rank].setdefault(tick.compute, set())
                     assert rank not in into
@@ -87,7 +95,8 @@ class Played(Counter[str]):
                 assert not sums[rank], "a sum has not gone home"
         assert max(hops.values(), default=0) <= P - 1
         assert max(map(len, ticks)) <= P + 1
-        assert all(not mine or mine[-1] != Tick(None) for mine in ticks), "trailing idle ticks"
+        idle = any(mine and mine[-1] == Tick(None) for mine in ticks)
+        assert not idle or nodes is not None, "trailing idle ticks"
         self["most hops"] = max(hops.values(), default=0)
 
 
@@ -121,6 +130,23 @@ def test_any_needs(needs: np.ndarray, way: str, with_sums: bool) -> None:
         assert played[BLOCK] == away and played[SUM] == (away if with_sums else 0)
     else:
         assert played[BLOCK] >= away, "whoever needs a block has been sent it"
+
+
+@given(needs=random_needs(), way=st.sampled_from(WAYS), with_sums=st.booleans(), data=st.data())
+def test_any_needs_where_ranks_of_a_node_read_in_place(
+    needs: np.ndarray, way: str, with_sums: bool, data: st.DataObject
+) -> None:
+    P = len(needs)
+    nodes = data.draw(st.lists(st.integers(0, 2), min_size=P, max_size=P))
+    load = loads(P, with_sums)
+    played, sent = Played(needs, way, load, nodes), Played(needs, way, load)
+    assert played[SUM] == sent[SUM]
+    across = needs & (np.array(nodes)[:, None] != np.array(nodes))
+    if way == "direct":
+        assert played[BLOCK] == across.sum()
+    else:
+        assert across.sum() <= played[BLOCK] <= sent[BLOCK]
+    assert Played(needs, way, load, [0] * P)[BLOCK] == 0
 
 
 @given(needs=random_needs())

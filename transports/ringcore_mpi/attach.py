@@ -9,7 +9,7 @@ from mpi4py import MPI
 
 from ringcore.errors import PeerTimeout, RingError
 from ringcore.launcher import claim, launched
-from ringcore_mpi.cores import share_of_cores
+from ringcore_mpi.cores import on_this_node
 from ringcore_mpi.ending import abort_at_exit
 from ringcore_mpi.transport import MpiTransport
 
@@ -36,7 +36,7 @@ def attached(comm: Any, timeout: float) -> MpiTransport:
     if isinstance(found, MpiTransport):
         return found
     transport = MpiTransport(_duplicate(comm, timeout))
-    transport.cores = share_of_cores(transport, timeout)
+    transport.cores, transport.nodes = on_this_node(transport, timeout)
     comm.Set_attr(_KEY, transport)
     claim()
     return transport

@@ -1,4 +1,4 @@
-"""Which share of its node's cores a rank has."""
+"""What a rank shares its node with: which other ranks, and which part of the cores."""
 
 from __future__ import annotations
 
@@ -12,19 +12,21 @@ if TYPE_CHECKING:
     from ringcore_mpi.transport import MpiTransport
 
 
-def share_of_cores(transport: MpiTransport, timeout: float) -> int:
-    """How many cores this rank may keep busy. Collective; for the moment when all ranks are there.
+def on_this_node(transport: MpiTransport, timeout: float) -> tuple[int, tuple[int, ...]]:
+    """How many cores this rank may keep busy, and each rank's node. Collective, when all ranks are there.
 
     Each core is divided among the ranks that may run on it. So ranks that the launcher has bound have their
-    own cores, and unbound ones an equal part of the node.
+    own cores, and unbound ones an equal part of the node. A node's number is that of its first rank.
     """
     from mpi4py import MPI
 
     comm = cast(MPI.Intracomm, transport.comm.Split_type(MPI.COMM_TYPE_SHARED))
-    node = transport.part(comm, comm.Get_group().Translate_ranks(None, transport.comm.Get_group()), "node")
+    ranks = comm.Get_group().Translate_ranks(None, transport.comm.Get_group())
+    node = transport.part(comm, ranks, "node")
     notes = node.allgather_bytes(json.dumps(sorted(_affinity())).encode(), timeout)
     node.close()
-    return share([frozenset(json.loads(note)) for note in notes], node.rank)
+    nodes = tuple(int(note) for note in transport.allgather_bytes(str(min(ranks)).encode(), timeout))
+    return share([frozenset(json.loads(note)) for note in notes], node.rank), nodes
 
 
 def share(affinities: Sequence[frozenset[int]], rank: int) -> int:

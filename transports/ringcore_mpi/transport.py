@@ -19,10 +19,12 @@ from ringcore_mpi.gathering import Gathering
 from ringcore_mpi.office import Office
 from ringcore_mpi.pause import Pause
 from ringcore_mpi.post import Post
+from ringcore_mpi.shared import show
 
 NOTES, VITALS = 2**14, 2**14 + 1
 """Tags of control letters; array messages have smaller ones. MPI guarantees tags up to 2^15 - 1."""
 _CLOSING_SECONDS = 60.0
+_WORTH_SHARING = 4 << 20  # bytes: two comparisons take as long as such messages
 
 
 class MpiTransport:
@@ -34,6 +36,8 @@ class MpiTransport:
         A communicator of its own, errors returned: nobody else sends messages in it.
     cores : int or None
         How many cores this rank may keep busy.
+    nodes : sequence of int, optional
+        Each rank's node; by default each has one of its own.
     office : Office, optional
         That of the communicator which this one was split off.
     members : sequence of int, optional
@@ -56,10 +60,13 @@ class MpiTransport:
         office: Office | None = None,
         members: Sequence[int] | None = None,
         group: str = "all",
+        nodes: Sequence[int] | None = None,
     ) -> None:
         self.comm = comm
         self.rank, self.size = comm.Get_rank(), comm.Get_size()
         self.cores = cores
+        self.nodes = tuple(range(self.size) if nodes is None else nodes)
+        self.shares_from: int | None = _WORTH_SHARING
         self.traffic = Traffic()
         self._office = office or Office(comm, VITALS)
         self.needs_polling = self._office.vitals.size > 1  # a part of one rank still answers for the whole
@@ -161,7 +168,12 @@ class MpiTransport:
     def part(self, comm: MPI.Intracomm, ranks: Sequence[int], name: str) -> MpiTransport:
         """The transport of a communicator of some of these ranks; all of them give it the same name."""
         members = [self._members[rank] for rank in ranks]
-        return MpiTransport(comm, self.cores, self._office, members, f"{self._group}, {name}")
+        nodes = [self.nodes[rank] for rank in ranks]
+        return MpiTransport(comm, self.cores, self._office, members, f"{self._group}, {name}", nodes)
+
+    def publish(self, buffer: Any, timeout: float) -> dict[int, Any] | None:
+        """Show a copy of a buffer to this node's ranks; see `ringcore.protocols.SharesMemory`. Collective."""
+        return show(buffer, self.rank, self.nodes, lambda note: self.allgather_bytes(note, timeout))
 
     def give_up(self, error: BaseException) -> None:
         """Tell all others, once, that this rank cannot go on; the ring is of no use afterwards."""

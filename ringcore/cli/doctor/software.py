@@ -60,17 +60,14 @@ ARRAYS = (
 )
 
 EXTRAS = (
-    Package("numba", ("numba",), "pip install 'ringcore[fast]'", "faster kernels"),
-    Package("scipy", ("scipy",), "pip install 'ringcore[fast]'", "faster kernels"),
+    Package("numba", ("numba",), "pip install 'ringcore[fast]'", "compiled kernels for NumPy"),
+    Package("scipy", ("scipy",), "pip install 'ringcore[fast]'", "compiled kernels for NumPy"),
     Package("dnaio", ("dnaio",), "pip install 'ringcore[cli]'", "ringcore genome"),
     Package("matplotlib", ("matplotlib",), "pip install 'ringcore[cli]'", "ringcore genome"),
     Package("rich", ("rich",), "pip install 'ringcore[cli]'", "the command line"),
     Package("typer", ("typer",), "pip install 'ringcore[cli]'", "the command line"),
     Package("hypothesis", ("hypothesis",), "pip install hypothesis", "ringcore.testing.strategies"),
 )
-
-UNUSED = frozenset({"numba", "scipy"})
-"""No kernel of this version uses them; a test holds this to the source."""
 
 
 def installed(module: str, distributions: tuple[str, ...]) -> str | None:
@@ -143,10 +140,19 @@ def arrays() -> Iterator[Finding]:
 def _kernels(package: Package, plugged: list[str]) -> str:
     for root in package.roots:
         if root in registry._BACKENDS:
-            return "kernels of " + registry._BACKENDS[root].partition(":")[0]
+            kernels = "kernels of " + registry._BACKENDS[root].partition(":")[0]
+            return f"{kernels}, {numpy_kernels()}" if root == "numpy" else kernels
         if root in plugged:
             return "kernels plugged in"
     return "generic kernels: right, but not fast"
+
+
+def numpy_kernels() -> str:
+    """Which kernels NumPy arrays get; finding out loads numba and SciPy where they are installed."""
+    from ringcore_numpy.dispatch import installed_kernels
+
+    found = installed_kernels()
+    return f"plain ones: {found}" if isinstance(found, ImportError) else "compiled"
 
 
 def extras() -> Iterator[Finding]:
@@ -156,12 +162,8 @@ def extras() -> Iterator[Finding]:
         if version is None:
             yield _missing("Extras", package)
         else:
-            yield Finding("Extras", package.module, f"{version}, for {_use(package)}")
+            yield Finding("Extras", package.module, f"{version}, for {package.use}")
 
 
 def _missing(section: str, package: Package) -> Finding:
-    return Finding(section, package.module, f"not installed; for {_use(package)}", "note", package.cure)
-
-
-def _use(package: Package) -> str:
-    return package.use + ("; nothing uses it yet" if package.module in UNUSED else "")
+    return Finding(section, package.module, f"not installed; for {package.use}", "note", package.cure)

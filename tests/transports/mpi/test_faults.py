@@ -86,6 +86,14 @@ def test_a_rank_that_is_killed_or_stopped_in_the_middle(phase, width, tmp_path):
         assert f"{call}, hop {at} of {hops}" in job.the(0, "error")["text"]
 
 
+@pytest.mark.parametrize("phase", ["forward", "backward"])
+def test_a_rank_whose_memory_others_read(phase, tmp_path):
+    """They may go on reading, but miss it when they are to hear from it; and its memory goes with it."""
+    for job in kill_and_stop(tmp_path, phase, str(2**14), "shared"):
+        for rank in (0, 1):
+            assert "rank 2 of 3" in job.the(rank, "error")["text"]
+
+
 @pytest.mark.parametrize(("phase", "call"), [("before", "attention"), ("part", "allreduce")])
 def test_a_rank_that_is_killed_or_stopped_before_a_call(phase, call, tmp_path):
     """Part: before one in a group that was split off, in which rank 0 is not."""

@@ -1,4 +1,4 @@
-"""One rank is killed or stopped: python fault.py SIGNAL PHASE [WIDTH]."""
+"""One rank is killed or stopped: python fault.py SIGNAL PHASE [WIDTH [shared]]."""
 
 from __future__ import annotations
 
@@ -50,6 +50,7 @@ class Faulty(GenericBackend):
 
 forward, backward = Faulty(at=("attend", 1)), Faulty(at=("attend_backward", 2))
 ring = rc.Ring(MPI.COMM_WORLD, timeout=TIMEOUT)
+ring.transport.shares_from = 0 if "shared" in sys.argv else None
 note_shared_memory()
 x = np.random.default_rng(RANK).standard_normal((64, WIDTH))
 options: dict[str, Any] = {"ring": ring, "side": "kv", "way": "ring"}

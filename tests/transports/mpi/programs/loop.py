@@ -45,6 +45,12 @@ def attention() -> None:
     assert ring.allreduce(np.array(1.0)) == ring.size
 
 
+def shared() -> None:
+    """The same, with blocks that others read where they lie."""
+    rc.Ring(COMM, timeout=60.0).transport.shares_from = 0
+    attention()
+
+
 def split() -> None:
     """A part of the ring, used and given back."""
     with rc.Ring(COMM, timeout=60.0).split(color=0, key=-RANK) as part:
@@ -71,7 +77,14 @@ def letters() -> None:
 
 note_shared_memory()
 for time in range(TIMES):
-    {"attention": attention, "split": split, "duplicate": duplicate, "letters": letters}[WHAT]()
+    work = {
+        "attention": attention,
+        "shared": shared,
+        "split": split,
+        "duplicate": duplicate,
+        "letters": letters,
+    }
+    work[WHAT]()
     if time + 1 in (TIMES // 5, TIMES):
         note("holds", **holds())
 note("all done")

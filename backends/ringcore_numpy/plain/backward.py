@@ -1,10 +1,4 @@
-"""Backward of one step: at most five products for each tile, everything in place, no locks, no atomics.
-
-The tiles of a key head are dealt out to tasks in waves: in a wave a task owns the dK and dV rows of its
-key tiles and the dQ rows of its query tiles, and no two tasks share any. With n tasks a wave, n waves
-meet all pairs. So one head can keep many cores busy without a buffer of its own for each task, and the
-bits depend neither on the run nor on the number of cores.
-"""
+"""Backward of one step: at most five products for each tile, everything in place, no locks, no atomics."""
 
 from __future__ import annotations
 
@@ -21,12 +15,11 @@ from ringcore.dtypes import accumulation_dtype
 from ringcore.guard import all_finite, masked_product
 from ringcore.protocols import Grads, Stats
 from ringcore.step import Kind, Step
-from ringcore_numpy.forward import add_in_place, scaled_rows, visible
+from ringcore_numpy.plain.forward import add_in_place, scaled_rows, visible
 from ringcore_numpy.pool import cores
+from ringcore_numpy.waves import waves_of
 
 Array = npt.NDArray[np.floating]
-
-_TASKS = 32  # in a wave: busy for that many cores, whatever this machine has
 
 
 def attend_backward(
@@ -52,7 +45,7 @@ def attend_backward(
     finite = _Finite(*(bool(all_finite(np, x, traced=False)) for x in (q, k, dout)))
     group = q.shape[-3] // k.shape[-3]
     q_starts, k_starts = range(0, q.shape[-2], tile[0]), range(0, k.shape[-2], tile[1])
-    waves = _waves(len(q_starts), len(k_starts), math.prod(k.shape[:-2]))
+    waves = waves_of(len(q_starts), len(k_starts), math.prod(k.shape[:-2]))
     heads = []
     for at in np.ndindex(*k.shape[:-2]):
         row, of_group = at[:-1], slice(at[-1] * group, (at[-1] + 1) * group)
@@ -63,11 +56,6 @@ def attend_backward(
         shares = [(q_starts[(task + wave) % waves :: waves], k_starts[task::waves]) for task in range(waves)]
         cores.run([bind(_share, head, *share) for head in heads for share in shares], flops // waves)
     return grads
-
-
-def _waves(q_tiles: int, k_tiles: int, heads: int) -> int:
-    """Tasks a wave for each key head, and so waves; never more than there are tiles."""
-    return max(1, min(q_tiles, k_tiles, -(-_TASKS // max(1, heads))))
 
 
 @dataclass(frozen=True)

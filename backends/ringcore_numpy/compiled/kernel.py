@@ -1,0 +1,97 @@
+"""A function that is compiled once on a machine: kept on disk, and by one process while others wait."""
+
+from __future__ import annotations
+
+import fcntl
+import hashlib
+from collections.abc import Callable, Iterator
+from contextlib import ExitStack, contextmanager, nullcontext, suppress
+from functools import cache
+from pathlib import Path
+from threading import Lock
+from types import FunctionType
+from typing import Any
+
+import numba
+from llvmlite.binding import get_host_cpu_name
+from numba import types
+
+from ringcore import activation
+from ringcore_numpy.compiled.options import OPTIONS
+
+
+class Kernel:
+    """A numba function, compiled or read from disk at its first call with a kind of arguments.
+
+    numba keeps its files beside the source, or in ``NUMBA_CACHE_DIR``, or in the user's cache folder. It
+    looks at one source file only to find out whether they are out of date, so the function's name there
+    holds a digest of all of them.
+    """
+
+    def __init__(self, function: Callable[..., Any]) -> None:
+        self._function = function
+        self._compiled: dict[str, Any] = {}
+        self._lock = Lock()
+
+    def of(self, kind: str, *args: Any) -> Callable[..., Any]:
+        """The compiled function for arguments of the types of these, which ``kind`` names."""
+        if kind not in self._compiled:
+            with self._lock:  # of threads; `_alone` is for processes
+                if kind not in self._compiled:
+                    self._compiled[kind] = _compiled(self._function, kind, tuple(map(_type_of, args)))
+        return self._compiled[kind]  # type: ignore[no-any-return]
+
+
+def _compiled(function: Callable[..., Any], kind: str, argument_types: tuple[Any, ...]) -> Any:
+    """A numba function of its own for one kind, since what it is compiled for is then fixed."""
+    own = FunctionType(function.__code__, function.__globals__, function.__name__)
+    own.__qualname__ = f"{function.__qualname__}_{kind}_{_digest_of_sources()}"
+    own.__module__ = function.__module__
+    try:
+        compiled = numba.njit(cache=True, **OPTIONS)(own)
+    except RuntimeError:  # nowhere to write: compiled in each process
+        compiled = numba.njit(**OPTIONS)(own)
+    folder = compiled.stats.cache_path
+    entry = f"{own.__qualname__} {numba.__version__} {get_host_cpu_name()}\n"
+    with _alone(Path(folder), entry) if folder else nullcontext():
+        compiled.compile(argument_types)
+    compiled.disable_compile()  # what comes is converted to these types
+    return compiled
+
+
+def _type_of(x: Any) -> Any:
+    """Numba's type, by which read-only arrays may have any strides: one version does for all."""
+    kind = numba.typeof(x)
+    if isinstance(kind, types.Array) and not kind.mutable:
+        return kind.copy(layout="A")
+    return kind
+
+
+@contextmanager
+def _alone(folder: Path, entry: str) -> Iterator[None]:
+    """Let one process do what is inside, if ``entry`` is new; those that wait for it do it after, together.
+
+    numba's files bear two writers badly, and a node full of ranks that all compile the same takes longer.
+    """
+    with ExitStack() as stack:
+        known = None
+        with suppress(OSError):  # no lock to be had there: each for itself
+            folder.mkdir(parents=True, exist_ok=True)
+            known = stack.enter_context((folder / "ringcore-kernels.txt").open("a+"))
+            fcntl.flock(known, fcntl.LOCK_EX)
+            known.seek(0)
+            if entry in known:
+                fcntl.flock(known, fcntl.LOCK_UN)
+                known = None
+        yield
+        if known is not None:
+            known.write(entry)  # closing the file ends the lock
+
+
+@cache
+def _digest_of_sources() -> str:
+    """Of all that kernels are made of: this folder, and the constants of `ringcore.activation`."""
+    digest = hashlib.sha256()
+    for path in [*sorted(Path(__file__).parent.glob("*.py")), Path(activation.__file__)]:
+        digest.update(path.read_bytes())
+    return digest.hexdigest()[:12]

@@ -1,0 +1,1 @@
+"""Kernels in NumPy alone."""
