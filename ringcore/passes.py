@@ -185,7 +185,7 @@ def _worth_sharing(p: Problem, side: str, blocks: SpecsOf) -> bool:
     nodes = np.asarray(transport.nodes)
     readers = _needs(p, side) & (nodes[:, None] == nodes) & ~np.eye(p.ring.size, dtype=bool)
     saved = sum(int(n) * wire.nbytes(blocks(owner)) for owner, n in enumerate(readers.sum(axis=0)) if n)
-    return 0 < saved >= transport.shares_from
+    return 0 < saved >= transport.shares_from * p.ring.size
 
 
 def _choose(p: Problem, specs: dict[str, Specs]) -> tuple[str, str]:

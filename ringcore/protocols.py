@@ -90,7 +90,10 @@ class Backend(Protocol):
         ...
 
     def pack(self, arrays: Sequence[Array], where: str) -> Wire:
-        """One contiguous buffer that holds all arrays, where the transport reads (`Transport.where`)."""
+        """One contiguous buffer that holds all arrays, where the transport reads (`Transport.where`).
+
+        In host memory they lie as `ringcore.wire` lays them: another rank may read them there.
+        """
         ...
 
     def blank(self, specs: Sequence[ArraySpec], where: str) -> Wire:
@@ -210,7 +213,8 @@ class SharesMemory(Protocol):
     nodes: tuple[int, ...]
     """Each rank's node: those of the same number read each other's memory."""
     shares_from: int | None
-    """Bytes that would else be sent within nodes, from which on it pays; None: never."""
+    """Bytes for each rank that would else be sent within nodes, from which on it pays; None: never. The same
+    on all ranks."""
 
     def publish(self, buffer: Array, timeout: float) -> dict[int, Array] | None:
         """Show a copy of a flat uint8 buffer, which may be empty, to the ranks of this node. Collective.

@@ -78,5 +78,7 @@ def installed_kernels() -> ModuleType | ImportError:
         from ringcore_numpy import compiled
     except ImportError as error:  # not installed, or numba is too old for this NumPy
         return error
+    except Exception as error:  # built for another NumPy, a library that does not load
+        return ImportError(f"{type(error).__name__}: {error}")
     cores.look_again()  # for BLAS: SciPy has its own
     return compiled

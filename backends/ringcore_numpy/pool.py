@@ -11,7 +11,7 @@ from __future__ import annotations
 import os
 import threading
 from collections.abc import Callable, Iterator, Sequence
-from concurrent.futures import ThreadPoolExecutor
+from concurrent.futures import ThreadPoolExecutor, wait
 from contextlib import contextmanager
 
 import numpy as np
@@ -50,10 +50,14 @@ class Cores:
                 return
             queue, lock = iter(tasks), threading.Lock()
             workers = min(threads, len(tasks))
-            futures = [
-                self._pool(threads).submit(_work, queue, lock, abandoned.get()) for _ in range(workers)
-            ]
-            errors = [future.exception() for future in futures]
+            useless = abandoned.get() or threading.Event()
+            futures = [self._pool(threads).submit(_work, queue, lock, useless) for _ in range(workers)]
+            try:
+                errors = [future.exception() for future in futures]
+            except BaseException:  # Ctrl-C: nobody wants the rest, nor may it be written any more
+                useless.set()
+                wait(futures)
+                raise
         for error in errors:
             if error is not None:
                 raise error

@@ -19,6 +19,7 @@ from threadpoolctl import threadpool_limits
 import ringcore as rc
 from ringcore.layout import Layout
 from ringcore.meter import Meter
+from ringcore.partial import finish
 from ringcore.protocols import ArraySpec, Backend, Stats
 from ringcore.testing.drawn_mask import And, Call, DrawnMask, Not, Or
 from tests.backends.both import inputs, step_of
@@ -260,3 +261,21 @@ def test_the_check_can_fail() -> None:
     wrong = solve(replace(case, mask=DrawnMask(Call("causal", (98,)))), backend, NUMPY)
     with pytest.raises(AssertionError, match="must be within"):
         check(case, wrong)
+
+
+def test_a_key_of_inf_that_weighs_nothing_spoils_no_gradient_of_others(compiled: bool) -> None:
+    """Its scores are -inf: forward is finite, and so is what the other keys and values get."""
+    q, v, dout = (
+        -np.ones((1, 6, 2), np.float32),
+        inputs(1, np.float32, (1, 6, 2)),
+        inputs(2, np.float32, (1, 6, 2)),
+    )
+    k = inputs(3, np.float32, (1, 6, 2))
+    k[0, 4] = np.inf
+    step, kernels = step_of(6, rc.full()), NumpyBackend((4, 4), compiled)
+    partial = kernels.attend(q, k, v, step, None)
+    out, _ = finish(np, partial)
+    assert np.isfinite(out).all()
+    stats, delta = Stats(partial.m, partial.l), (out * dout).sum(-1)
+    grads = kernels.attend_backward(q, k, v, out, dout, stats, delta, step, ("k", "v"), {})
+    assert np.isfinite(grads["k"]).all() and np.isfinite(grads["v"]).all() and (grads["v"][0, 4] == 0).all()

@@ -68,7 +68,7 @@ def test_only_sums_are_sent_within_a_node(ring: rc.Ring) -> None:
 def test_small_blocks_are_sent_and_large_ones_shared(ring: rc.Ring) -> None:
     x = np.ones((1, 4, 8), np.float32)
     layout = rc.Layout.contiguous(length=4 * ring.size, ranks=ring.size)
-    saved = ring.size * (ring.size - 1) * 2 * x.nbytes  # that is what sharing would save all ranks together
+    saved = (ring.size - 1) * 2 * x.nbytes  # that is what sharing would save each rank
     sent = []
     for least in (saved + 1, saved, None):
         with sharing(ring, shares_from=least):

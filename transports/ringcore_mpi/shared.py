@@ -71,12 +71,14 @@ def _fill(file: int, buffer: Buffer) -> None:
 
 def _opened(process: int, file: int, device: int, inode: int, size: int) -> Buffer:
     """Another process's file, if it is that one."""
-    opened = os.open(f"/proc/{process}/fd/{file}", os.O_RDONLY | os.O_CLOEXEC)
+    opened = os.open(f"/proc/{process}/fd/{file}", os.O_RDWR | os.O_CLOEXEC)
     try:
         found = os.fstat(opened)
         if (found.st_dev, found.st_ino, found.st_size) != (device, inode, size):
             raise ValueError("another file: /proc is not that of the other process")
-        memory = mmap.mmap(opened, size, prot=mmap.PROT_READ) if size else b""
-        return np.frombuffer(memory, np.uint8)
+        # Writable, although nobody writes: network cards refuse to read from a mapping that is not.
+        view = np.frombuffer(mmap.mmap(opened, size) if size else b"", np.uint8)
+        view.flags.writeable = False
+        return view
     finally:
         os.close(opened)

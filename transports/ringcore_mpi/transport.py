@@ -169,11 +169,16 @@ class MpiTransport:
         """The transport of a communicator of some of these ranks; all of them give it the same name."""
         members = [self._members[rank] for rank in ranks]
         nodes = [self.nodes[rank] for rank in ranks]
-        return MpiTransport(comm, self.cores, self._office, members, f"{self._group}, {name}", nodes)
+        part = MpiTransport(comm, self.cores, self._office, members, f"{self._group}, {name}", nodes)
+        part.shares_from = self.shares_from
+        return part
 
     def publish(self, buffer: Any, timeout: float) -> dict[int, Any] | None:
         """Show a copy of a buffer to this node's ranks; see `ringcore.protocols.SharesMemory`. Collective."""
-        return show(buffer, self.rank, self.nodes, lambda note: self.allgather_bytes(note, timeout))
+        shown = show(buffer, self.rank, self.nodes, lambda note: self.allgather_bytes(note, timeout))
+        if shown is None:  # nor will it be possible next time
+            self.shares_from = None
+        return shown
 
     def give_up(self, error: BaseException) -> None:
         """Tell all others, once, that this rank cannot go on; the ring is of no use afterwards."""

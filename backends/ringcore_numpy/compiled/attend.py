@@ -52,7 +52,7 @@ def attend(q: Array, k: Array, v: Array, step: Step, into: Partial | None, tile:
     dtype = np.dtype(accumulation_dtype(np, q.dtype))
     if into is None:
         into = identity(np, (*q.shape[:-1], v.shape[-1]), dtype)
-    into = Partial(*(x if x.flags.writeable and x.flags.c_contiguous else np.array(x) for x in into))
+    into = Partial(*(np.require(x, requirements=("C", "A", "W")) for x in into))
     shape = _Shape.of(q, k, v, tile or tile_of(dtype.itemsize))
     scales = _scale_and_factor(q, step.scale, dtype)
     tasks: list[Task] = []
@@ -106,10 +106,10 @@ def attend_backward(
     for at in np.ndindex(*q.shape[:-3]):
         lo, hi = _intervals(step, at)
         rows = [shape.by_key_head(x[at]) for x in (q, dout, m, inverse, delta)]
-        keys, reached = _finite_operands(rows, k[at], lo, hi)
+        finite_k, reached = _finite_operands(rows, k[at], lo, hi)
         arguments = (
             gemm_of(dtype),
-            *map(as_compiled, (*rows, keys, v[at], lo, hi)),
+            *map(as_compiled, (*rows, k[at], finite_k, v[at], lo, hi)),
             *scales,
             shape.by_key_head(grads["q"][at]) if "q" in grads else np.empty((0, 0, 0, 0), dtype),
             *(grads[name][at] if name in grads else np.empty((0, 0, 0), dtype) for name in ("k", "v")),
@@ -134,17 +134,15 @@ def attend_backward(
 def _finite_operands(rows: list[Array], k: Array, lo: Array, hi: Array) -> tuple[Array, Array | None]:
     """Take NaN and inf out of q, dout and k, and put NaN where the kernel carries it on to what they reach.
 
-    ``rows`` are q, dout, m, inverse and delta, (N, R, L_q, ..); they are exchanged. Returns the keys, and
-    which dV must become NaN in the end. A row of weights that a bad q or k reaches is NaN throughout, and so
-    is a row of their gradients by a bad dout; but in dV this reaches its own column only.
+    ``rows`` are q, dout, m, inverse and delta, (N, R, L_q, ..); they are exchanged. Returns the keys that
+    gradients of scores may be multiplied with (the scores need them as they are), and which dV must become
+    NaN in the end: a row of weights that a bad q reaches is NaN throughout, and so is a row of their
+    gradients by a bad dout, but in dV this reaches its own column only.
     """
     q, dout, m, inverse, delta = rows
     bad_q, bad_dout, bad_k = nonfinite(q), nonfinite(dout), nonfinite(k)
     if bad_q is not None:
         inverse = np.where(bad_q.any(axis=-1), np.nan, inverse).astype(m.dtype)
-    if bad_k is not None:
-        reached = rows_reached(lo, hi, bad_k.any(axis=-1, keepdims=True))
-        inverse = np.where(reached[:, None, :, 0], np.nan, inverse).astype(m.dtype)
     if bad_dout is not None:
         delta = np.where(bad_dout.any(axis=-1), np.nan, delta).astype(m.dtype)
     rows[:] = without(q, bad_q), without(dout, bad_dout), m, inverse, delta

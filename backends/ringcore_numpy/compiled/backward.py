@@ -34,8 +34,8 @@ class Wanted(NamedTuple):
 
 
 def attend_backward(
-    gemm: int, q: Array, dout: Array, m: Array, inverse: Array, delta: Array, k: Array, v: Array,
-    lo: Array, hi: Array, scale: Any, factor: Any,
+    gemm: int, q: Array, dout: Array, m: Array, inverse: Array, delta: Array, k: Array, finite_k: Array,
+    v: Array, lo: Array, hi: Array, scale: Any, factor: Any,
     dq: Array, dk: Array, dv: Array, wanted: Wanted, share: Share, height: int, width: int, group: int,
 ) -> tuple[int, int]:  # fmt: skip
     """Add a share's part of the gradients to dq, dk, dv, to whose rows nobody else may write meanwhile.
@@ -45,6 +45,8 @@ def attend_backward(
     q, dout, m, inverse, delta
         The query side of N key heads with R query heads each, (N, R, L_q, D), (N, R, L_q, E) and (N, R, L_q);
         weights are ``exp(s - m) * inverse``.
+    finite_k
+        The keys, or a copy of them with 0 for NaN and inf.
     dq, dk, dv
         Like q, k, v, accumulation dtype; what is not wanted is not looked at.
     gemm, k, v, lo, hi, scale, factor, height, width, group
@@ -67,7 +69,10 @@ def attend_backward(
     q_rows, dout_rows = np.empty((R * height, D), kind), np.empty((R * height, E), kind)
     p_room, ds_room = np.empty(R * height * width, kind), np.empty(R * height * width, kind)
     k_room, v_room = np.empty((width, D), kind), np.empty((width, E), kind)
-    dq_part, dq_lost = np.zeros((R * height, D), kind), np.zeros((own_blocks * R * height, D), kind)
+    dq_part, dq_lost = (
+        np.zeros((R * height, D), kind),
+        np.zeros((own_blocks * R * height if wanted.q else 0, D), kind),
+    )
     dk_part, dk_lost = np.zeros((at_once * width, D), kind), np.empty((at_once * width, D), kind)
     dv_part, dv_lost = np.zeros((at_once * width, E), kind), np.empty((at_once * width, E), kind)
     edges = np.empty((4, lo.shape[0]), np.int64)
@@ -108,6 +113,8 @@ def attend_backward(
                 if wanted.k:
                     product(gemm, factor, ds, True, q_rows[a:b], False, one, dk_part[own:own_end])
                 if wanted.q:
+                    if finite_k.ctypes.data != k.ctypes.data:
+                        kt = tile_of(finite_k[head], k0, k1, k_room)
                     product(gemm, one, ds, False, kt, False, one, dq_part[a:b])
                 tiles, scores = tiles + 1, scores + n
             if wanted.q:

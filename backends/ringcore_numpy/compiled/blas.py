@@ -10,14 +10,19 @@ from functools import cache
 from typing import Any
 
 import numpy as np
-import scipy.linalg.cython_blas  # noqa: F401 - loads the BLAS in which numba finds the addresses
 from llvmlite import ir
 from numba import types
 from numba.extending import get_cython_function_address, intrinsic
+from scipy.linalg import cython_blas
 
 from ringcore_numpy.compiled.options import part_of_kernels
 
 Array = Any
+
+
+_SIGNATURE = str(cython_blas.__pyx_capi__["sgemm"])
+if '"void (char *, char *, int *, int *, int *,' not in _SIGNATURE:
+    raise ImportError(f"SciPy's BLAS must take 32-bit integers. Its SGEMM is {_SIGNATURE}.")
 
 
 @cache
@@ -46,7 +51,7 @@ def product(
 @part_of_kernels
 def _row(x: Array) -> int:
     """Elements from one row to the next; BLAS refuses less than a row of one."""
-    return max(x.strides[0] // x.itemsize, x.shape[1])  # type: ignore[no-any-return]
+    return max(x.strides[0] // x.itemsize, x.shape[1]) if x.shape[0] > 1 else x.shape[1]  # type: ignore[no-any-return]
 
 
 @intrinsic

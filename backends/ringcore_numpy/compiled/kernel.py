@@ -4,20 +4,24 @@ from __future__ import annotations
 
 import fcntl
 import hashlib
+import time
 from collections.abc import Callable, Iterator
-from contextlib import ExitStack, contextmanager, nullcontext, suppress
+from contextlib import ExitStack, contextmanager, suppress
 from functools import cache
 from pathlib import Path
 from threading import Lock
 from types import FunctionType
-from typing import Any
+from typing import Any, TextIO
 
 import numba
-from llvmlite.binding import get_host_cpu_name
+from llvmlite.binding import get_host_cpu_features, get_host_cpu_name
 from numba import types
 
 from ringcore import activation
 from ringcore_numpy.compiled.options import OPTIONS
+
+_PATIENCE_SECONDS = 120.0
+_LOOK_SECONDS = 0.02
 
 
 class Kernel:
@@ -45,15 +49,14 @@ class Kernel:
 def _compiled(function: Callable[..., Any], kind: str, argument_types: tuple[Any, ...]) -> Any:
     """A numba function of its own for one kind, since what it is compiled for is then fixed."""
     own = FunctionType(function.__code__, function.__globals__, function.__name__)
-    own.__qualname__ = f"{function.__qualname__}_{kind}_{_digest_of_sources()}"
+    own.__qualname__ = f"{function.__qualname__}_{kind}_{_digest()}"
     own.__module__ = function.__module__
     try:
         compiled = numba.njit(cache=True, **OPTIONS)(own)
-    except RuntimeError:  # nowhere to write: compiled in each process
+        with _alone(Path(compiled.stats.cache_path), f"{own.__qualname__}\n"):
+            compiled.compile(argument_types)
+    except Exception:  # the cache: nowhere to write, no room, a damaged file. Else it is raised here again
         compiled = numba.njit(**OPTIONS)(own)
-    folder = compiled.stats.cache_path
-    entry = f"{own.__qualname__} {numba.__version__} {get_host_cpu_name()}\n"
-    with _alone(Path(folder), entry) if folder else nullcontext():
         compiled.compile(argument_types)
     compiled.disable_compile()  # what comes is converted to these types
     return compiled
@@ -74,24 +77,45 @@ def _alone(folder: Path, entry: str) -> Iterator[None]:
     numba's files bear two writers badly, and a node full of ranks that all compile the same takes longer.
     """
     with ExitStack() as stack:
-        known = None
+        file = None
         with suppress(OSError):  # no lock to be had there: each for itself
             folder.mkdir(parents=True, exist_ok=True)
-            known = stack.enter_context((folder / "ringcore-kernels.txt").open("a+"))
-            fcntl.flock(known, fcntl.LOCK_EX)
-            known.seek(0)
-            if entry in known:
-                fcntl.flock(known, fcntl.LOCK_UN)
-                known = None
-        yield
-        if known is not None:
-            known.write(entry)  # closing the file ends the lock
+            file = stack.enter_context((folder / "ringcore-kernels.txt").open("a+"))
+            if not _locked(file) or entry in file:
+                _unlock(file)
+                file = None
+        try:
+            yield
+            if file is not None:
+                with suppress(OSError):
+                    file.write(entry)
+                    file.flush()
+        finally:
+            if file is not None:
+                _unlock(file)  # not by closing alone: a process forked meanwhile has it open, too
+
+
+def _locked(file: TextIO) -> bool:
+    """Wait for the lock, but not for somebody who hangs."""
+    until = time.monotonic() + _PATIENCE_SECONDS
+    while time.monotonic() < until:
+        with suppress(BlockingIOError):
+            fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
+            file.seek(0)
+            return True
+        time.sleep(_LOOK_SECONDS)
+    return False
+
+
+def _unlock(file: TextIO) -> None:
+    with suppress(OSError):
+        fcntl.flock(file, fcntl.LOCK_UN)
 
 
 @cache
-def _digest_of_sources() -> str:
-    """Of all that kernels are made of: this folder, and the constants of `ringcore.activation`."""
-    digest = hashlib.sha256()
+def _digest() -> str:
+    """Of all that compiled code depends on: this folder, `ringcore.activation`, numba, the processor."""
+    digest = hashlib.sha256(f"{numba.__version__} {get_host_cpu_name()} {get_host_cpu_features()}".encode())
     for path in [*sorted(Path(__file__).parent.glob("*.py")), Path(activation.__file__)]:
         digest.update(path.read_bytes())
     return digest.hexdigest()[:12]

@@ -5,7 +5,10 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Any, TypeVar
 
-from numba import njit
+from numba import config, njit
+
+if config.DISABLE_JIT:
+    raise ImportError("NUMBA_DISABLE_JIT is set")
 
 F = TypeVar("F", bound=Callable[..., Any])
 

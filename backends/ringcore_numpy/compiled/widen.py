@@ -18,6 +18,9 @@ from ringcore_numpy.compiled.options import OPTIONS
 
 Array = Any
 
+_MOST = 2**31
+"""Elements from one row to the next: BLAS counts in 32 bits."""
+
 _BITS = {"float16": np.dtype(np.int16), "bfloat16": np.dtype(np.uint16)}
 
 
@@ -28,7 +31,8 @@ def as_compiled(x: Array) -> Array:
     """
     itemsize = x.dtype.itemsize
     steps = [stride % itemsize for stride in x.strides]
-    rows_fit = x.shape[-1] * itemsize <= x.strides[-2] if x.ndim > 1 and x.shape[-2] > 1 else True
+    row = x.strides[-2] if x.ndim > 1 and x.shape[-2] > 1 else x.shape[-1] * itemsize
+    rows_fit = x.shape[-1] * itemsize <= row < itemsize * _MOST
     if (x.shape[-1] > 1 and x.strides[-1] != itemsize) or any(steps) or not x.flags.aligned or not rows_fit:
         x = np.array(x, order="C")
     view = x.view(_BITS.get(dtype_name(x.dtype), x.dtype))

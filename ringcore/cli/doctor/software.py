@@ -4,8 +4,10 @@ from __future__ import annotations
 
 import importlib.metadata
 import importlib.util
+import os
 import platform
 import socket
+import subprocess
 import sys
 from collections.abc import Iterator
 from dataclasses import dataclass
@@ -43,6 +45,8 @@ class Package:
 
 
 _CUPY = ("cupy-cuda13x", "cupy-cuda12x", "cupy-cuda11x", "cupy")
+
+_SECONDS = 60  # to load numba and SciPy from a slow disk
 
 ARRAYS = (
     Package("numpy", ("numpy",), "pip install numpy", "CPUs", ("numpy",)),
@@ -148,11 +152,27 @@ def _kernels(package: Package, plugged: list[str]) -> str:
 
 
 def numpy_kernels() -> str:
-    """Which kernels NumPy arrays get; finding out loads numba and SciPy where they are installed."""
-    from ringcore_numpy.dispatch import installed_kernels
-
-    found = installed_kernels()
-    return f"plain ones: {found}" if isinstance(found, ImportError) else "compiled"
+    """Which kernels NumPy arrays get. To find out is to load numba and SciPy: in a process of its own."""
+    program = (
+        "from ringcore_numpy.dispatch import installed_kernels\n"
+        "found = installed_kernels()\n"
+        "print(f'plain ones: {found}' if isinstance(found, ImportError) else 'compiled')"
+    )
+    path = os.pathsep.join(filter(None, sys.path))
+    try:
+        done = subprocess.run(
+            [sys.executable, "-c", program],
+            stdin=subprocess.DEVNULL,
+            capture_output=True,
+            text=True,
+            env=os.environ | {"PYTHONPATH": path},
+            timeout=_SECONDS,
+            check=False,
+        )
+    except subprocess.TimeoutExpired:
+        return f"none: loading them takes more than {_SECONDS} s"
+    said = done.stdout.strip().splitlines()
+    return said[-1] if said else f"none: loading them ends Python with code {done.returncode}"
 
 
 def extras() -> Iterator[Finding]:
