@@ -51,15 +51,26 @@ def _compiled(function: Callable[..., Any], kind: str, argument_types: tuple[Any
     own = FunctionType(function.__code__, function.__globals__, function.__name__)
     own.__qualname__ = f"{function.__qualname__}_{kind}_{_digest()}"
     own.__module__ = function.__module__
+    folder = None
     try:
         compiled = numba.njit(cache=True, **OPTIONS)(own)
-        with _alone(Path(compiled.stats.cache_path), f"{own.__qualname__}\n"):
+        folder = Path(compiled.stats.cache_path)
+        with _alone(folder, f"{own.__qualname__}\n"):
             compiled.compile(argument_types)
     except Exception:  # the cache: nowhere to write, no room, a damaged file. Else it is raised here again
         compiled = numba.njit(**OPTIONS)(own)
         compiled.compile(argument_types)
+        if folder is not None:
+            _remove(folder, own.__qualname__)
     compiled.disable_compile()  # what comes is converted to these types
     return compiled
+
+
+def _remove(folder: Path, name: str) -> None:
+    """Delete a kernel's files, so that the next process can write good ones."""
+    with suppress(OSError):
+        for path in folder.glob(f"*.{name}-*"):
+            path.unlink(missing_ok=True)
 
 
 def _type_of(x: Any) -> Any:

@@ -125,6 +125,27 @@ def test_a_change_of_any_source_leads_to_new_files(toy: list[Path], tmp_path: Pa
     assert len(set((tmp_path / "cache").rglob("*.nbi")) - before) == 2, "beside those of the other version"
 
 
+@pytest.mark.parametrize("ending", ["nbi", "nbc"])
+def test_a_damaged_file_is_written_anew(toy: list[Path], tmp_path: Path, ending: str) -> None:
+    """As a full disk or a power cut leaves it behind: empty."""
+
+    def run() -> Ended:
+        return end(start(RUN_TOY, toy, NUMBA_CACHE_DIR=str(tmp_path / "cache")))
+
+    assert run() == (2, 0, SUMS)
+    for path in (tmp_path / "cache").rglob(f"*float32*.{ending}"):
+        path.write_bytes(b"")
+    assert run().said == SUMS, "compiled, and the damaged file is gone"
+    assert run() == (1, 1, SUMS)
+    assert run() == (0, 2, SUMS)
+
+
+def test_a_full_disk_costs_only_the_file(toy: list[Path], tmp_path: Path) -> None:
+    program = "import resource\nresource.setrlimit(resource.RLIMIT_FSIZE, (2000, 2000))\n" + RUN_TOY
+    for _ in range(2):
+        assert end(start(program, toy, NUMBA_CACHE_DIR=str(tmp_path / "cache"))).said == SUMS
+
+
 def test_where_nothing_can_be_written_each_process_compiles(toy: list[Path], tmp_path: Path) -> None:
     """Neither where the caller says, nor beside the source, nor at home."""
     nowhere = {"NUMBA_CACHE_DIR": "/dev/null/x", "HOME": "/dev/null", "XDG_CACHE_HOME": "/dev/null/x"}
