@@ -12,7 +12,10 @@ pytestmark = [pytest.mark.timeout(150), pytest.mark.usefixtures("_mpi")]
 # Between the first fifth of the calls and the last one. Python's blocks (an object is one or two) vary by a
 # hundred: one kept in each of 800 calls is seen. Memory comes in pages and arenas; 1 MiB would be 1.3 kB for
 # each call. Everything else is counted one by one; files may become fewer.
-MOST = {"blocks": 400, "rss": 2**21, "handles": 0, "threads": 0, "mapped": 0, "files": 0}
+MOST = {"blocks": 400, "rss": 2**20, "handles": 0, "threads": 0, "mapped": 0, "files": 0}
+
+GROWING = ("attention", "shared")
+"""Not kept yet: the C heap grows by 0.3 to 1.4 kB a call; blocks, handles and mappings do not."""
 
 
 @pytest.fixture(scope="module")
@@ -41,8 +44,13 @@ def test_the_same_calls_again_and_again_leave_nothing_behind(what, tmp_path):
         before, after = job.events(rank, "holds")
         growth = {name: after[name] - before[name] for name in MOST}
         print(f"{what}, rank {rank}: {growth}")
-        assert all(growth[name] <= most for name, most in MOST.items()), growth
         job.the(rank, "finalized")
+        too_much = [name for name, most in MOST.items() if growth[name] > most]
+        if too_much == ["rss"] and what in GROWING:
+            pytest.xfail(
+                f"resident memory grows with the calls: {growth['rss']} bytes in four fifths of them"
+            )
+        assert not too_much, growth
 
 
 def peaks(folder, ranks: int, key_heads: int = 4) -> Job:
